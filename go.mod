@@ -1,0 +1,3 @@
+module github.com/reprise-go/reprise
+
+go 1.26
