@@ -146,6 +146,12 @@ type Runs[TTx any] interface {
 	// of 0 gives the run up at once, so that anybody may take it over.
 	Renew(ctx context.Context, o Ownership, lease time.Duration) error
 
+	// Withdraw deletes a run that its owner gives up before any of its steps was
+	// recorded: nothing of it happened, so the intent is absent again and the
+	// next attempt runs at once (rule L12). A run that has a step is left as it
+	// is, with an error; ErrLeaseLost if the epoch is no longer the caller's.
+	Withdraw(ctx context.Context, o Ownership) error
+
 	// Phase runs one atomic phase of a run: it checks and renews the lease first,
 	// runs work, stores what work returns, and commits. ErrLeaseLost, or any
 	// error of Execute, means that nothing of the phase was kept, but for
