@@ -85,7 +85,7 @@ func (i Intent) ID() IntentID {
 	id := IntentID(sum[:16])
 	if t, ok := i.Key.MintedAt(); ok {
 		var ms [8]byte
-		binary.BigEndian.PutUint64(ms[:], uint64(t.UnixMilli())<<16) //nolint:gosec // never negative.
+		binary.BigEndian.PutUint64(ms[:], uint64(t.UnixMilli())<<16)
 		copy(id[:6], ms[:6])
 	}
 	return id

@@ -68,7 +68,7 @@ func (k Key) MintedAt() (t time.Time, ok bool) {
 	if !ok || u[6]>>4 != 7 || u[8]>>6 != 0b10 {
 		return time.Time{}, false
 	}
-	ms := int64(binary.BigEndian.Uint64(u[:8]) >> 16) //nolint:gosec // 48 bits always fit.
+	ms := int64(binary.BigEndian.Uint64(u[:8]) >> 16)
 	return time.UnixMilli(ms).UTC(), true
 }
 

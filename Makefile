@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+.DEFAULT_GOAL := help
+
+# Every module of the workspace. A target runs in each of them.
+MODULES := . torture bench examples cmd/reprise
+GOLANGCI := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+FUZZTIME ?= 5s
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+.PHONY: test
+test: ## Run all tests; they start by themselves whatever they need
+	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test ./...); done
+
+.PHONY: race
+race: ## Run all tests under the race detector
+	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test -race ./...); done
+
+.PHONY: vet
+vet: ## Check formatting and run go vet
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }
+	@set -e; for m in $(MODULES); do (cd $$m && go vet ./...); done
+
+.PHONY: lint
+lint: ## Run the linters of .golangci.yml
+	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && $(GOLANGCI) run --config $(CURDIR)/.golangci.yml ./...); done
+
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME (default 5s)
+	@set -e; for m in $(MODULES); do (cd $$m && \
+	  for p in $$(go list ./...); do \
+	    for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz' || true); do \
+	      echo "== $$p $$f"; go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p; \
+	    done; \
+	  done); done
+
+.PHONY: demo
+demo: ## Run the main job: real orders through the seven worst breakpoints
+	go run ./cmd/reprise demo
+
+.PHONY: bench
+bench: ## Print the numbers of docs/design.md, as ratios within one run
+	go run ./bench all
+
+.PHONY: surface
+surface: ## Rewrite api/*.txt after a meant change of the exported surface
+	go test -run ExportedSurface . -update
+
+.PHONY: tidy
+tidy: ## Tidy every module and the workspace
+	@set -e; for m in $(MODULES); do (cd $$m && go mod tidy); done; go work sync
