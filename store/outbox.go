@@ -39,12 +39,13 @@ type Relay interface {
 	Fetch(ctx context.Context, s Slot, limit int) (Page, error)
 	// Advance records, in one transaction fenced by the slot's epoch, that the
 	// page is dealt with: everything in it was delivered, but for holds, which
-	// move to the hold table. ErrLeaseLost means that nothing was recorded.
+	// move to the hold table. ErrLeaseLost means that nothing was recorded; after
+	// ErrCommitUnknown the relay fetches again instead of repeating it.
 	Advance(ctx context.Context, s Slot, p Page, holds []Hold) error
 
 	// Due returns held messages that are to be tried now: those in HoldRetry
 	// whose time has come, and those in HoldBlocked with no earlier held message
-	// of their subject, in order.
+	// of their subject, in order. A message without a subject has no earlier one.
 	Due(ctx context.Context, s Slot, limit int) ([]Hold, error)
 	// Subjects returns the subjects that have held messages now. New messages of
 	// these subjects must not be attempted: they are held as blocked.
@@ -70,6 +71,11 @@ type Slot struct {
 // Page is a run of messages with the position that follows them.
 type Page struct {
 	Messages []reprise.Message
+	// Unreadable says, by index in Messages, which rows could not be decoded, and
+	// why. One bad row never fails the page: its message carries what could be
+	// read, at least ID, and Subject where there is one; the relay parks it
+	// without attempting it, and Advance keeps the stored row as it is.
+	Unreadable map[int]error
 	// Position is opaque outside the driver. Advance takes it back.
 	Position string
 }
