@@ -61,6 +61,10 @@ type Error struct {
 	Outcome Outcome
 	// RetryAfter is how long to wait before trying again; 0 means no advice.
 	RetryAfter time.Duration
+	// Status is the HTTP status for a code of the application's own, 400 to 599.
+	// Defaults to what the protocol says of the code (rule W2), and to 500 for a
+	// code that it does not know.
+	Status int
 	// Reference names the result that an expired key once had, if it is kept.
 	Reference string
 	// Err is the cause. It is for logs, not for the caller of an API.

@@ -29,7 +29,8 @@ const (
 	// Keyed: it is safe to repeat under the same idempotency key.
 	Keyed Safety = "keyed"
 	// Unsafe: it must not be repeated unless it was proven not to have happened.
-	// It is the zero value.
+	// It is what an undeclared safety has to be taken for; New demands that it is
+	// declared.
 	Unsafe Safety = "unsafe"
 )
 
@@ -93,13 +94,16 @@ type Operation struct {
 	Precondition Precondition
 	Mode         Mode
 
-	// Retention is how long a result's body is kept, from completion, and
-	// Tombstone how long its key is refused afterwards, also from completion.
-	// Tombstone must not be shorter. 0 for operations that take no key.
+	// Retention is how long a result's body is kept, from completion, in whole
+	// seconds. Defaults to DefaultRetention; 0 for operations that take no key.
 	Retention time.Duration
+	// Tombstone is how long the key is refused, also from completion, in whole
+	// seconds. It must not be shorter than Retention. Defaults to DefaultTombstone,
+	// or to Retention if that is longer; 0 for operations that take no key.
 	Tombstone time.Duration
 	// Wait is how long a repeat waits for an attempt in progress before it is
-	// answered 409.
+	// answered 409, in whole milliseconds. Defaults to DefaultWait; 0 for
+	// operations that take no key.
 	Wait time.Duration
 
 	// Effects outside the database.

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"hash"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/reprise-go/reprise"
+)
+
+// Shape is what a fingerprint is taken of: everything in a request that says
+// what is asked for, and nothing that changes from attempt to attempt.
+type Shape struct {
+	// Method of the request, as it was sent.
+	Method string
+	// Operation that the request addresses.
+	Operation reprise.Operation
+	// Path is the concrete path in its escaped form, http.Request's
+	// URL.EscapedPath().
+	Path string
+	// RawQuery is the query without its '?', http.Request's URL.RawQuery.
+	RawQuery string
+	// ContentType is the Content-Type field.
+	ContentType string
+	// Header is the header of the request. Only the fields in HeaderNames and
+	// Content-Encoding are looked at.
+	Header http.Header
+	// HeaderNames are the fields that belong to what was asked, such as an API
+	// version, in any case and order. Fields that differ between attempts are left
+	// out also if they are named: If-Match, If-None-Match (rule F6),
+	// Idempotency-Key and Retry-Context.
+	HeaderNames []string
+	// Body is the content. It is read and not kept.
+	Body []byte
+	// Volatile are the names of top-level JSON members that do not belong to what
+	// was asked.
+	Volatile []string
+	// Secret, if not empty, keys the digest by HMAC-SHA256, so that a stolen
+	// ledger does not let anybody test guesses of a body. It must never change
+	// while keys are remembered: under another secret every repeat is a mismatch.
+	Secret []byte
+}
+
+// neverFingerprinted are fields that belong to an attempt and not to an intent.
+var neverFingerprinted = []string{"if-match", "if-none-match", "idempotency-key", "retry-context"}
+
+// Fingerprint returns the fingerprint of s under version 1 (rules F1 to F7):
+// SHA-256, or HMAC-SHA256, over the fields of s in an encoding in which no two
+// different lists of fields are the same bytes.
+//
+// The error is an *reprise.Error with CodeInvalid when two readers could
+// understand the request differently: malformed JSON, a JSON object with a
+// member twice, a malformed form, an invalid escape in path or query.
+func (s Shape) Fingerprint() (reprise.Fingerprint, error) {
+	e := encoder{h: sha256.New()}
+	if len(s.Secret) > 0 {
+		e.h = hmac.New(sha256.New, s.Secret)
+	}
+	e.text("reprise fingerprint 1")
+	e.text(s.Method)
+	e.text(string(s.Operation))
+	if err := e.path(s.Path); err != nil {
+		return reprise.Fingerprint{}, err
+	}
+	if err := e.query(s.RawQuery); err != nil {
+		return reprise.Fingerprint{}, err
+	}
+	e.header(s.Header, s.HeaderNames)
+	if err := e.body(s); err != nil {
+		return reprise.Fingerprint{}, err
+	}
+	f := reprise.Fingerprint{reprise.FingerprintVersion}
+	e.h.Sum(f[:1])
+	return f, nil
+}
+
+// encoder writes the fields of a fingerprint (rule F7): a number is eight bytes
+// in big-endian order, and a string is its length as a number and its bytes.
+type encoder struct {
+	h       hash.Hash
+	scratch [8]byte
+}
+
+func (e *encoder) number(n int) {
+	binary.BigEndian.PutUint64(e.scratch[:], uint64(n)) //nolint:gosec // lengths are never negative.
+	e.h.Write(e.scratch[:])
+}
+
+func (e *encoder) bytes(b []byte) {
+	e.number(len(b))
+	e.h.Write(b)
+}
+
+func (e *encoder) text(s string) { e.bytes([]byte(s)) }
+
+// header writes the chosen fields, sorted by their names in lower case, each
+// with the number of its lines and every line by itself.
+func (e *encoder) header(h http.Header, names []string) {
+	chosen := make([]string, 0, len(names))
+	for _, name := range names {
+		if name = strings.ToLower(name); !slices.Contains(neverFingerprinted, name) {
+			chosen = append(chosen, name)
+		}
+	}
+	slices.Sort(chosen)
+	chosen = slices.Compact(chosen)
+	e.number(len(chosen))
+	for _, name := range chosen {
+		lines := h[http.CanonicalHeaderKey(name)]
+		e.text(name)
+		e.number(len(lines))
+		for _, line := range lines {
+			e.text(strings.Trim(line, " \t"))
+		}
+	}
+}
+
+func invalid(format string, args ...any) error {
+	return &reprise.Error{
+		Code: reprise.CodeInvalid, Outcome: reprise.NotProcessed,
+		Detail: fmt.Sprintf(format, args...),
+	}
+}
