@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Reprise makes retries safe from end to end; see "reprise --help".
 package main
 
 import (
-	"fmt"
+	"os"
 
-	"github.com/reprise-go/reprise"
-	_ "modernc.org/sqlite"
+	"github.com/reprise-go/reprise/cmd/reprise/command"
 )
 
-func main() { fmt.Println(reprise.NewKey()) }
+func main() { os.Exit(command.Main(os.Args[1:], os.Stdout, os.Stderr)) }

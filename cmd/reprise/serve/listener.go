@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package serve runs HTTP listeners the way every face of the program does:
+// announced in one line of JSON, bounded in time and size, answering with
+// problem documents also where no handler is reached, and drained before the
+// program ends.
+package serve
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/reprise-go/reprise/cmd/reprise/exit"
+)
+
+// The bounds of every listener. A handler that has read its request may take
+// as long as it needs: what bounds it is the deadline of its own work.
+const (
+	readHeaderTimeout = 5 * time.Second
+	readTimeout       = 30 * time.Second
+	idleTimeout       = 2 * time.Minute
+	maxHeaderBytes    = 64 << 10
+)
+
+// Listener is one address that is listened on.
+type Listener struct {
+	role   string
+	net    net.Listener
+	server *http.Server
+}
+
+// Listen takes addr, so that a port in use is found before anything else is
+// started, and prepares to answer with h. The error is of exit.Usage for an
+// address that is none, and of exit.Environment otherwise.
+func Listen(role, addr string, h http.Handler, log *slog.Logger) (*Listener, error) {
+	if _, err := net.ResolveTCPAddr("tcp", addr); err != nil {
+		return nil, exit.Misused("give HOST:PORT, such as 127.0.0.1:8080; port 0 takes a free one",
+			"the %s listener can't use the address %q: %w", role, addr, err)
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, exit.Refused("stop what listens there, or choose another port; port 0 takes a free one",
+			"the %s listener can't listen: %w", role, err)
+	}
+	return &Listener{role: role, net: l, server: &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: readHeaderTimeout,
+		ReadTimeout:       readTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
+	}}, nil
+}
+
+// Addr returns the address, with the port that was found if it was 0.
+func (l *Listener) Addr() string { return l.net.Addr().String() }
+
+// URL returns the base URL of the listener, without a slash at its end.
+func (l *Listener) URL() string { return "http://" + l.Addr() }
+
+// Announce writes the line that tells a parent process where to connect to.
+func (l *Listener) Announce(w io.Writer) error {
+	return json.NewEncoder(w).Encode(struct { //nolint:wrapcheck // the writer's own words say it.
+		Listening string `json:"listening"`
+		Role      string `json:"role"`
+	}{l.Addr(), l.role})
+}
+
+// OnDrain has f called when Run stops taking requests, for example to end those
+// that would wait for ever. It must be called before Run.
+func (l *Listener) OnDrain(f func()) { l.server.RegisterOnShutdown(f) }
+
+// Run answers until ctx ends. Then it takes no further request and waits until
+// those in flight are answered, for at most drain; what is left by then is cut
+// off, which is an error.
+func (l *Listener) Run(ctx context.Context, drain time.Duration) error {
+	failed := make(chan error, 1)
+	go func() { failed <- l.server.Serve(l.net) }()
+	select {
+	case err := <-failed:
+		return fmt.Errorf("the %s listener failed: %w", l.role, err)
+	case <-ctx.Done():
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
+	defer cancel()
+	if err := l.server.Shutdown(ctx); err != nil {
+		_ = l.server.Close()
+		return fmt.Errorf("the %s listener was closed with requests in flight after %v", l.role, drain)
+	}
+	return nil
+}
+
+// Close gives the address back. It is for a listener that is not run after all.
+func (l *Listener) Close() error { return l.net.Close() }
