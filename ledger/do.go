@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"time"
+
+	"github.com/reprise-go/reprise"
+	"github.com/reprise-go/reprise/store"
+)
+
+const (
+	// pollBase and pollLimit space the looks at an intent that another process
+	// holds. The limit is what its owner's death costs the next attempt.
+	pollBase, pollLimit = 2 * time.Millisecond, 50 * time.Millisecond
+	// rerunBase and rerunLimit space the re-runs of a lost conflict.
+	rerunBase, rerunLimit = time.Millisecond, 100 * time.Millisecond
+)
+
+// lead executes an intent on behalf of all its callers in this process.
+func (l *Ledger[TTx]) lead(ctx context.Context, in reprise.Intent, t terms, deadline time.Time, s *seat, work Work[TTx]) (verdict, error) {
+	for n := 0; ; n++ {
+		if ctx.Err() != nil {
+			return verdict{}, gone(ctx)
+		}
+		v, busy, err := l.execute(ctx, in, t, s, work)
+		held := v.entry.State == reprise.StateInProgress && v.entry.Intent.Fingerprint == in.Fingerprint
+		if !busy && !held {
+			return v, err
+		}
+		if !pauseUntil(ctx, deadline, backoff(n, pollBase, pollLimit)) {
+			return verdict{}, inProgress(err)
+		}
+	}
+}
+
+// pauseUntil sleeps for d, but not beyond deadline, and reports whether there is
+// time left for another try.
+func pauseUntil(ctx context.Context, deadline time.Time, d time.Duration) bool {
+	left := time.Until(deadline)
+	return left > 0 && pause(ctx, min(d, left))
+}
+
+// execute runs one execution of the atomic mode, with its re-runs, under its own
+// deadline. busy is true when another process holds the intent.
+func (l *Ledger[TTx]) execute(ctx context.Context, in reprise.Intent, t terms, s *seat, work Work[TTx]) (v verdict, busy bool, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.config.WorkTimeout)
+	defer cancel()
+	err = l.rerun(ctx, "ledger.Do", func() (again bool, err error) {
+		a := attempt[TTx]{ledger: l, work: work, lifetimes: t, in: in}
+		c := store.Claim{Intent: in, Token: newToken(), Number: t.Number}
+		e, executed, err := l.driver.Execute(ctx, c, func(ctx context.Context, tx TTx) (store.Completion, error) {
+			s.bind()
+			return a.run(ctx, tx)
+		})
+		switch {
+		case err == nil && !executed:
+			v = verdict{entry: e}
+		case err == nil:
+			v = verdict{entry: e, made: &a.completion.Result}
+		case a.err == nil && errors.Is(err, store.ErrCommitUnknown):
+			e, err := l.resolve(ctx, in)
+			switch {
+			case errors.Is(err, store.ErrNotFound):
+				return true, err
+			case err != nil:
+				return false, outcomeUnknown("ledger.Do", err)
+			case e.Token == c.Token:
+				v = verdict{entry: e, made: &a.completion.Result}
+			default:
+				v = verdict{entry: e}
+			}
+		case a.err == nil && errors.Is(err, store.ErrBusy):
+			busy = true
+			return false, err
+		default:
+			if r, ok := a.refused(err); ok {
+				v = verdict{made: &r}
+				return false, nil
+			}
+			return a.failed("ledger.Do", err)
+		}
+		return false, nil
+	})
+	return v, busy, err
+}
+
+// rerun calls try until it says that it is not to be called again, at most
+// MaxReruns times more than once.
+func (l *Ledger[TTx]) rerun(ctx context.Context, op string, try func() (again bool, err error)) error {
+	for n := 0; ; n++ {
+		again, err := try()
+		if !again {
+			return err
+		}
+		l.counts.reruns.Add(1)
+		if n == l.config.MaxReruns || !pause(ctx, backoff(n, rerunBase, rerunLimit)) {
+			return storeUnavailable(op, err)
+		}
+	}
+}
+
+// attempt is one call of the driver with work inside it.
+type attempt[TTx any] struct {
+	ledger    *Ledger[TTx]
+	in        reprise.Intent
+	work      Work[TTx]
+	lifetimes terms
+
+	// ran says that work was called; completion and err are how its last run ended.
+	ran        bool
+	completion store.Completion
+	err        error
+}
+
+// errNotStored rolls back the transaction of a result that is not to be stored.
+var errNotStored = errors.New("ledger: the result is not stored")
+
+// run runs work and turns its result into a completion.
+func (a *attempt[TTx]) run(ctx context.Context, tx TTx) (store.Completion, error) {
+	a.ran, a.completion, a.err = true, store.Completion{}, nil
+	r, err := a.work(ctx, tx)
+	if err == nil {
+		a.completion, err = a.ledger.completion(a.in, r, a.lifetimes)
+	}
+	if err == nil && !storable(a.completion.Result.Status) {
+		err = errNotStored
+	}
+	a.err = err
+	return a.completion, err
+}
+
+// refused returns the answer of work that was rolled back because its answer is
+// not stored. err is the driver's error.
+func (a *attempt[TTx]) refused(err error) (reprise.Result, bool) {
+	if a.err == nil || !errors.Is(err, a.err) || errors.Is(err, store.ErrConflict) {
+		return reprise.Result{}, false
+	}
+	if errors.Is(a.err, errNotStored) {
+		return a.completion.Result, true
+	}
+	refusal, ok := errors.AsType[*Refusal](a.err)
+	if !ok {
+		return reprise.Result{}, false
+	}
+	r, err := a.ledger.freeze(refusal.Result)
+	return r, err == nil
+}
+
+// failed says what an error of the driver means after which nothing was kept:
+// whether the attempt may run again, and what to tell the caller if not.
+func (a *attempt[TTx]) failed(op string, err error) (again bool, _ error) {
+	switch {
+	case errors.Is(err, store.ErrConflict):
+		return true, err
+	case errors.Is(err, store.ErrTxMisuse):
+		return false, internal(op, err)
+	case a.err != nil && (errors.Is(a.err, store.ErrUnavailable) || !errors.Is(err, store.ErrUnavailable)):
+		return false, rolledBack(op, a.err)
+	case a.ran && !errors.Is(err, store.ErrUnavailable):
+		return false, internal(op, err)
+	}
+	// Work was never called, or the driver says that the store is to blame for
+	// what work returned.
+	return false, storeUnavailable(op, err)
+}
+
+// completion freezes what work returned.
+func (l *Ledger[TTx]) completion(in reprise.Intent, r reprise.Result, t terms) (store.Completion, error) {
+	r, err := l.freeze(r)
+	if err != nil {
+		return store.Completion{}, err
+	}
+	return store.Completion{
+		Result:    r,
+		OmitBody:  len(r.Body) > l.config.MaxBody,
+		Retention: t.Retention,
+		Tombstone: t.Tombstone + l.margin(in, t),
+	}, nil
+}
+
+// margin is how much longer the tombstone of a UUIDv7 key lives, so that there
+// is no gap between its end, which counts from completion, and the age gate,
+// which counts from the key's minting: as far as the key was minted ahead of
+// this clock, and what the clocks of several servers may differ by.
+func (l *Ledger[TTx]) margin(in reprise.Intent, t terms) time.Duration {
+	minted, ok := in.Key.MintedAt()
+	if !ok {
+		return 0
+	}
+	return max(0, minted.Sub(l.config.Now())) + min(l.config.KeyFuture, t.Tombstone/100)
+}
+
+func newToken() (t store.Token) {
+	// crypto/rand.Read never fails: it ends the process instead (Go 1.24).
+	_, _ = rand.Read(t[:])
+	return t
+}
+
+// Once executes work without a key: in one transaction, without a record and
+// without recognising repeats, under the same rules of detachment, re-running and
+// storing as Do. A COMMIT whose answer is lost is CodeOutcomeUnknown, and nothing
+// can find out.
+func (l *Ledger[TTx]) Once(ctx context.Context, work Work[TTx]) (reprise.Result, error) {
+	if ctx.Err() != nil {
+		return reprise.Result{}, gone(ctx)
+	}
+	t, err := l.config.terms(Options{})
+	if err != nil {
+		return reprise.Result{}, internal("ledger.Once", err)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.config.WorkTimeout)
+	defer cancel()
+	var result reprise.Result
+	err = l.rerun(ctx, "ledger.Once", func() (bool, error) {
+		a := attempt[TTx]{ledger: l, work: work, lifetimes: t}
+		err := l.driver.Transact(ctx, func(ctx context.Context, tx TTx) error {
+			_, err := a.run(ctx, tx)
+			return err
+		})
+		if err == nil {
+			result = a.completion.Result
+			return false, nil
+		}
+		if a.err == nil && errors.Is(err, store.ErrCommitUnknown) {
+			return false, &reprise.Error{
+				Code: reprise.CodeOutcomeUnknown, Op: "ledger.Once", Err: err,
+				Detail: "the commit was not answered, and a request without a key can't be looked up",
+			}
+		}
+		if r, ok := a.refused(err); ok {
+			result = r
+			return false, nil
+		}
+		return a.failed("ledger.Once", err)
+	})
+	return result, err
+}
