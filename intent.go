@@ -97,12 +97,17 @@ func (id IntentID) String() string { return hex.EncodeToString(id[:]) }
 // digest hashes the triple and then parts, each with its length before it, so
 // that ("a:b", "c") and ("a", "b:c") can't be confused.
 func (i Intent) digest(parts ...string) [sha256.Size]byte {
-	h := sha256.New()
-	for _, p := range append([]string{string(i.Caller), string(i.Operation), string(i.Key)}, parts...) {
-		var n [8]byte
-		binary.BigEndian.PutUint64(n[:], uint64(len(p)))
-		h.Write(n[:])
-		h.Write([]byte(p))
+	b := make([]byte, 0, 256) // Usually enough, and then on the stack.
+	b = appendText(b, string(i.Caller))
+	b = appendText(b, string(i.Operation))
+	b = appendText(b, string(i.Key))
+	for _, p := range parts {
+		b = appendText(b, p)
 	}
-	return [sha256.Size]byte(h.Sum(nil))
+	return sha256.Sum256(b)
+}
+
+func appendText(b []byte, s string) []byte {
+	b = binary.BigEndian.AppendUint64(b, uint64(len(s)))
+	return append(b, s...)
 }

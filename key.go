@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -86,10 +85,40 @@ func formatUUID(u [16]byte, version byte) string {
 	return string(b[:])
 }
 
+// parseUUID reads the 8-4-4-4-12 form, in either case.
 func parseUUID(s string) (u [16]byte, ok bool) {
-	if len(s) != 36 || s[8] != '-' || s[13] != '-' || s[18] != '-' || s[23] != '-' {
+	if len(s) != 36 {
 		return u, false
 	}
-	_, err := hex.Decode(u[:], []byte(strings.ReplaceAll(s, "-", "")))
-	return u, err == nil
+	n := 0
+	for i := 0; i < len(s); {
+		if i == 8 || i == 13 || i == 18 || i == 23 {
+			if s[i] != '-' {
+				return u, false
+			}
+			i++
+			continue
+		}
+		hi, ok1 := hexDigit(s[i])
+		lo, ok2 := hexDigit(s[i+1])
+		if !ok1 || !ok2 {
+			return u, false
+		}
+		u[n] = hi<<4 | lo
+		n++
+		i += 2
+	}
+	return u, true
+}
+
+func hexDigit(c byte) (byte, bool) {
+	switch {
+	case c >= '0' && c <= '9':
+		return c - '0', true
+	case c >= 'a' && c <= 'f':
+		return c - 'a' + 10, true
+	case c >= 'A' && c <= 'F':
+		return c - 'A' + 10, true
+	}
+	return 0, false
 }

@@ -13,8 +13,7 @@ import (
 )
 
 // Contract is the promises of a service: a set of valid operations with
-// different names and addresses. It does not change, and is safe for concurrent
-// use.
+// different names and addresses. It never changes, and is safe for concurrent use.
 type Contract struct {
 	operations []Operation
 	byName     map[reprise.Operation]int
@@ -45,13 +44,17 @@ func build(ops []Operation) (*Contract, error) {
 			errs = append(errs, fmt.Errorf("contract: two operations are named %q; the ledger tells them apart by their names, so give each its own", op.Name))
 			continue
 		}
-		c.byName[op.Name] = i
-		if err := c.route(i); err != nil {
+		if err := c.conflict(i); err != nil {
 			errs = append(errs, fmt.Errorf("contract: operation %q: %w", op.Name, err))
+			continue
 		}
+		c.byName[op.Name] = i
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
+	}
+	for _, i := range c.byName {
+		c.mux.Handle(ops[i].Pattern(), index(i))
 	}
 	return c, nil
 }
@@ -61,16 +64,34 @@ type index int
 
 func (index) ServeHTTP(http.ResponseWriter, *http.Request) {}
 
-// route registers an operation. http.ServeMux reports bad and conflicting
-// patterns by a panic.
-func (c *Contract) route(i int) (err error) {
-	op := c.operations[i]
+// conflict names the first accepted operation whose pattern cannot stand beside
+// that of the n-th in one http.ServeMux.
+func (c *Contract) conflict(n int) error {
+	op := c.operations[n]
+	for i, other := range c.operations[:n] {
+		if accepted, ok := c.byName[other.Name]; !ok || accepted != i {
+			continue
+		}
+		if register(op.Pattern(), other.Pattern()) != nil {
+			return fmt.Errorf("its pattern %q and %q of operation %q match the same requests, and neither is more specific; change a method or a path",
+				op.Pattern(), other.Pattern(), other.Name)
+		}
+	}
+	return nil
+}
+
+// register reports whether http.ServeMux takes these patterns together; it says
+// no by a panic.
+func register(patterns ...string) (err error) {
+	mux := http.NewServeMux()
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("the pattern %q cannot be used: %v", op.Pattern(), p)
+			err = fmt.Errorf("%v", p)
 		}
 	}()
-	c.mux.Handle(op.Pattern(), index(i))
+	for _, p := range patterns {
+		mux.Handle(p, index(0))
+	}
 	return nil
 }
 
@@ -100,6 +121,9 @@ func (c *Contract) Operation(name reprise.Operation) (Operation, bool) {
 // ServeMux would redirect, such as "/orders/" for "/orders" or one with "..",
 // matches nothing.
 func (c *Contract) Match(method, path string) (Operation, bool) {
+	if path == "" { // This is how net/url writes the root of a host.
+		path = "/"
+	}
 	unescaped, err := url.PathUnescape(path)
 	if err != nil {
 		return Operation{}, false

@@ -68,11 +68,13 @@ func (op Operation) Validate() error {
 		errs = append(errs, fmt.Errorf("contract: operation %q: "+format, append([]any{op.Name}, args...)...))
 	}
 	op.validateAddress(refuse)
-	op.validateSafety(refuse)
-	op.validateMode(refuse)
-	op.validateLifetimes(refuse)
 	op.validateEffects(refuse)
-	op.validateFingerprint(refuse)
+	if op.validateWords(refuse) { // The rest can't be judged without them.
+		op.validateSafety(refuse)
+		op.validateMode(refuse)
+		op.validateLifetimes(refuse)
+		op.validateFingerprint(refuse)
+	}
 	return errors.Join(errs...)
 }
 
@@ -87,29 +89,39 @@ func (op Operation) validateAddress(refuse refuseFunc) {
 	}
 	if !strings.HasPrefix(op.Path, "/") || strings.ContainsAny(op.Path, " \t?#") {
 		refuse("Path %q is not valid; use the path of an http.ServeMux pattern, from its first slash, without host or query", op.Path)
+	} else if err := register(op.Path); err != nil {
+		refuse("Path %q is not a pattern of http.ServeMux: %v", op.Path, err)
 	}
 }
 
+// validateWords reports whether the fields that choose among a few words hold
+// one of them.
+func (op Operation) validateWords(refuse refuseFunc) bool {
+	ok := true
+	check := func(known bool, format string, args ...any) {
+		if !known {
+			ok = false
+			refuse(format, args...)
+		}
+	}
+	if op.Safety == "" {
+		check(false, "Safety is not declared; say contract.Unsafe if nothing keeps a second execution from doing it twice")
+	} else {
+		check(slices.Contains([]Safety{Safe, Idempotent, Keyed, Unsafe}, op.Safety),
+			"Safety %q is not known; use safe, idempotent, keyed or unsafe", op.Safety)
+	}
+	check(slices.Contains([]KeyRule{KeyNone, KeyOptional, KeyRequired}, op.Key),
+		"Key %q is not known; use none, optional or required", op.Key)
+	check(slices.Contains([]Precondition{PreconditionNone, IfMatch}, op.Precondition),
+		"Precondition %q is not known; use none or if-match", op.Precondition)
+	check(slices.Contains([]Mode{ModeNone, Atomic, Staged}, op.Mode),
+		"Mode %q is not known; use none, atomic or staged", op.Mode)
+	return ok
+}
+
 func (op Operation) validateSafety(refuse refuseFunc) {
-	switch op.Safety {
-	case Safe, Idempotent, Keyed, Unsafe:
-	case "":
-		refuse("Safety is not declared; say contract.Unsafe if nothing keeps a second execution from doing it twice")
-	default:
-		refuse("Safety %q is not known; use safe, idempotent, keyed or unsafe", op.Safety)
-	}
-	switch op.Key {
-	case KeyNone, KeyOptional, KeyRequired:
-	default:
-		refuse("Key %q is not known; use none, optional or required", op.Key)
-	}
-	switch op.Precondition {
-	case PreconditionNone, IfMatch:
-	default:
-		refuse("Precondition %q is not known; use none or if-match", op.Precondition)
-	}
 	reads := op.Method == http.MethodGet || op.Method == http.MethodHead || op.Method == http.MethodOptions || op.Method == http.MethodTrace
-	if reads && op.Safety != Safe && op.Safety != "" {
+	if reads && op.Safety != Safe {
 		refuse("Safety is %s, but clients and proxies repeat a %s by themselves (RFC 9110 section 9.2); declare it safe, or use POST", op.Safety, op.Method)
 	}
 	switch {
@@ -125,22 +137,23 @@ func (op Operation) validateSafety(refuse refuseFunc) {
 }
 
 func (op Operation) validateMode(refuse refuseFunc) {
-	switch op.Mode {
-	case ModeNone:
-		if op.Key == KeyOptional || op.Key == KeyRequired {
-			refuse("Key is %s and Mode is none; a key is remembered by the ledger, so use atomic, or staged if the operation calls other systems", op.Key)
-		}
-	case Atomic, Staged:
-		if op.Key == KeyNone {
-			refuse("Mode is %s and Key is none; the ledger recognises requests by their keys, so let the operation take one or leave Mode out", op.Mode)
-		}
-	default:
-		refuse("Mode %q is not known; use none, atomic or staged", op.Mode)
+	if op.Mode == ModeNone && op.Key != KeyNone {
+		refuse("Key is %s and Mode is none; a key is remembered by the ledger, so use atomic, or staged if the operation calls other systems", op.Key)
+	}
+	if op.Mode != ModeNone && op.Key == KeyNone {
+		refuse("Mode is %s and Key is none; the ledger recognises requests by their keys, so let the operation take one or leave Mode out", op.Mode)
+	}
+	calls := slices.ContainsFunc(op.Effects, func(e Effect) bool { return e.By == ByDownstreamKey || e.By == ByProbe })
+	if op.Mode == Staged && !calls {
+		refuse("Mode is staged and no effect is kept single by downstream-key or probe; declare each call to another system in Effects, or use atomic")
+	}
+	if op.Mode == Atomic && calls {
+		refuse("Mode is atomic and an effect is a call to another system; such a call cannot be rolled back, so use staged, or outbox for the effect")
 	}
 }
 
 func (op Operation) validateLifetimes(refuse refuseFunc) {
-	if op.Key != KeyOptional && op.Key != KeyRequired {
+	if op.Key == KeyNone {
 		if op.Retention != 0 || op.Tombstone != 0 || op.Wait != 0 {
 			refuse("Retention, Tombstone and Wait speak of remembered keys, and the operation takes none; leave them out")
 		}
@@ -163,29 +176,15 @@ func (op Operation) validateEffects(refuse refuseFunc) {
 	if op.Safety == Safe && len(op.Effects) > 0 {
 		refuse("Safety is safe and there are Effects; an operation with effects is not safe, so declare what it is")
 	}
-	seen := map[string]bool{}
-	calls := false
 	for i, e := range op.Effects {
 		if !validName(e.Name) {
 			refuse("Effects[%d].Name %q is not valid; use 1 to %d letters, digits, '-', '_' and '.'", i, e.Name, MaxNameLen)
-		}
-		if seen[e.Name] {
+		} else if slices.ContainsFunc(op.Effects[:i], func(other Effect) bool { return other.Name == e.Name }) {
 			refuse("Effects[%d].Name %q is given twice; give each effect its own name", i, e.Name)
 		}
-		seen[e.Name] = true
-		switch e.By {
-		case ByOutbox:
-		case ByDownstreamKey, ByProbe:
-			calls = true
-		default:
+		if !slices.Contains([]Means{ByOutbox, ByDownstreamKey, ByProbe}, e.By) {
 			refuse("Effects[%d].By %q is not known; say how %q is kept from happening twice: outbox, downstream-key or probe", i, e.By, e.Name)
 		}
-	}
-	if op.Mode == Staged && !calls {
-		refuse("Mode is staged and no effect is kept single by downstream-key or probe; declare each call to another system in Effects, or use atomic")
-	}
-	if op.Mode == Atomic && calls {
-		refuse("Mode is atomic and an effect is a call to another system; such a call cannot be rolled back, so use staged, or outbox for the effect")
 	}
 }
 

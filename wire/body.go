@@ -10,6 +10,7 @@ import (
 	"maps"
 	"mime"
 	"mime/multipart"
+	"net/http"
 	"slices"
 	"strings"
 )
@@ -22,30 +23,25 @@ const (
 )
 
 // body writes how the content was read, its media type, and the content in
-// canonical form (rules F3 to F5). Content that is coded is not decoded: two
-// attempts of one client code it alike.
-func (e *encoder) body(s Shape) error {
+// canonical form (rules F3 to F5). Coded content is not decoded: the attempts of
+// one client code it alike.
+func (e *encoder) body(s *Shape) error {
 	m := parseMediaType(s.ContentType)
-	codings := contentCodings(s)
+	codings := contentCodings(s.Header)
 	switch {
 	case len(s.Body) == 0:
 		e.text("empty")
 		e.media(m)
 		return nil
-	case len(codings) > 0 || m.malformed:
+	case len(codings) > 0 || m.malformed: // As it stands.
 	case m.isJSON():
 		e.text("json")
 		e.media(m.withoutUTF8())
-		b, err := canonicalJSON(s.Body, s.Volatile)
-		if err != nil {
-			return err
-		}
-		e.bytes(b)
-		return nil
+		return e.jsonText(s.Body, s.Volatile)
 	case m.essence == typeForm:
 		e.text("form")
 		e.media(m.withoutUTF8())
-		return e.query(string(s.Body))
+		return e.pairs(string(s.Body))
 	case m.essence == typeMultipart:
 		e.text("multipart")
 		boundary := m.params["boundary"]
@@ -58,14 +54,22 @@ func (e *encoder) body(s Shape) error {
 	for _, c := range codings {
 		e.text(c)
 	}
-	e.bytes(s.Body)
+	e.number(len(s.Body))
+	e.tail = s.Body
 	return nil
 }
 
+func (e *encoder) jsonText(text []byte, volatile []string) (err error) {
+	start := e.open()
+	e.buf, err = e.json.append(e.buf, text, volatile)
+	e.close(start)
+	return err
+}
+
 // contentCodings lists the codings of the content; "identity" is none.
-func contentCodings(s Shape) []string {
+func contentCodings(h http.Header) []string {
 	var codings []string
-	for _, line := range s.Header["Content-Encoding"] {
+	for _, line := range h["Content-Encoding"] {
 		for c := range strings.SplitSeq(line, ",") {
 			if c = strings.ToLower(strings.Trim(c, " \t")); c != "" && c != "identity" {
 				codings = append(codings, c)
@@ -127,40 +131,57 @@ func (e *encoder) media(m mediaType) {
 
 // multipart writes the parts of a multipart/form-data body (RFC 7578) in their
 // order: name, file name, media type and the digest of the content of each. The
-// boundary, which clients choose anew for each attempt, doesn't count (rule F4).
+// boundary, which clients choose anew for each attempt, does not count (rule F4).
 func (e *encoder) multipart(body []byte, boundary string) error {
 	if boundary == "" {
-		return invalid("the multipart body has no boundary in its content type")
+		return invalid("the content type of the multipart body names no boundary")
+	}
+	// The reader does not tell the end of the body from the closing boundary.
+	closing := "--" + boundary + "--"
+	if !bytes.Contains(body, []byte("\n"+closing)) && !bytes.HasPrefix(body, []byte(closing)) {
+		return invalid("the multipart body is cut off: its closing boundary is missing")
 	}
 	r := multipart.NewReader(bytes.NewReader(body), boundary)
 	for n := 1; ; n++ {
 		part, err := r.NextRawPart()
-		if errors.Is(err, io.EOF) {
+		if err == io.EOF { //nolint:errorlint // any wrapped EOF is an unexpected one.
 			e.number(0)
 			return nil
 		}
 		if err != nil {
 			return invalid("the multipart body is malformed at its part %d", n)
 		}
-		disposition, params, err := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
-		name, named := params["name"]
-		if err != nil || disposition != "form-data" || !named {
-			return invalid("part %d of the multipart body has no form-data name", n)
-		}
-		digest := sha256.New()
-		if _, err := io.Copy(digest, part); err != nil {
-			return invalid("the multipart body is cut off in its part %d", n)
-		}
-		filename, isFile := params["filename"]
 		e.number(1)
-		e.text(name)
-		if isFile {
-			e.number(1)
-		} else {
-			e.number(0)
+		if err := e.part(part); err != nil {
+			return invalid("part %d of the multipart body %v", n, err)
 		}
-		e.text(filename)
-		e.media(parseMediaType(part.Header.Get("Content-Type")))
-		e.bytes(digest.Sum(nil))
 	}
+}
+
+var (
+	errPartName = errors.New("has no Content-Disposition with a form-data name")
+	errPartBody = errors.New("is cut off")
+)
+
+func (e *encoder) part(part *multipart.Part) error {
+	disposition, params, err := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
+	name, named := params["name"]
+	if err != nil || disposition != "form-data" || !named {
+		return errPartName
+	}
+	digest := sha256.New()
+	if _, err := io.Copy(digest, part); err != nil {
+		return errPartBody
+	}
+	filename, isFile := params["filename"]
+	e.text(name)
+	if isFile {
+		e.number(1)
+		e.text(filename)
+	} else {
+		e.number(0)
+	}
+	e.media(parseMediaType(part.Header.Get("Content-Type")))
+	e.bytes(digest.Sum(nil))
+	return nil
 }

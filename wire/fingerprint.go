@@ -7,10 +7,10 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"hash"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/reprise-go/reprise"
 )
@@ -57,53 +57,97 @@ var neverFingerprinted = []string{"if-match", "if-none-match", "idempotency-key"
 //
 // The error is an *reprise.Error with CodeInvalid when two readers could
 // understand the request differently: malformed JSON, a JSON object with a
-// member twice, a malformed form, an invalid escape in path or query.
+// member given twice, a malformed form, an invalid escape in path or query.
 func (s Shape) Fingerprint() (reprise.Fingerprint, error) {
-	e := encoder{h: sha256.New()}
-	if len(s.Secret) > 0 {
-		e.h = hmac.New(sha256.New, s.Secret)
-	}
-	e.text("reprise fingerprint 1")
-	e.text(s.Method)
-	e.text(string(s.Operation))
-	if err := e.path(s.Path); err != nil {
-		return reprise.Fingerprint{}, err
-	}
-	if err := e.query(s.RawQuery); err != nil {
-		return reprise.Fingerprint{}, err
-	}
-	e.header(s.Header, s.HeaderNames)
-	if err := e.body(s); err != nil {
+	e := encoders.Get().(*encoder)
+	defer e.release()
+	if err := e.shape(&s); err != nil {
 		return reprise.Fingerprint{}, err
 	}
 	f := reprise.Fingerprint{reprise.FingerprintVersion}
-	e.h.Sum(f[:1])
+	if len(s.Secret) == 0 && len(e.tail) == 0 { // The usual case allocates nothing.
+		sum := sha256.Sum256(e.buf)
+		copy(f[1:], sum[:])
+		return f, nil
+	}
+	h := sha256.New()
+	if len(s.Secret) > 0 {
+		h = hmac.New(sha256.New, s.Secret)
+	}
+	h.Write(e.buf)
+	h.Write(e.tail)
+	copy(f[1:], h.Sum(nil))
 	return f, nil
 }
 
-// encoder writes the fields of a fingerprint (rule F7): a number is eight bytes
-// in big-endian order, and a string is its length as a number and its bytes.
+// encoder builds the bytes that are hashed (rule F7): a number is eight bytes in
+// big-endian order, and a text is its length as a number, then its bytes.
 type encoder struct {
-	h       hash.Hash
-	scratch [8]byte
+	buf []byte
+	// tail follows buf. It is a body that is hashed as it stands, and not copied.
+	tail []byte
+	json canonicalizer
+}
+
+// encoders keeps encoders for reuse, because a fingerprint is taken of every
+// keyed request. Those that have grown large are dropped.
+var encoders = sync.Pool{New: func() any { return new(encoder) }}
+
+const maxKept = 64 << 10
+
+func (e *encoder) release() {
+	if cap(e.buf) > maxKept || e.json.size() > maxKept {
+		return
+	}
+	// Nothing of a request must outlive it by way of the pool.
+	clear(e.buf[:cap(e.buf)])
+	e.buf, e.tail = e.buf[:0], nil
+	encoders.Put(e)
 }
 
 func (e *encoder) number(n int) {
-	binary.BigEndian.PutUint64(e.scratch[:], uint64(n)) //nolint:gosec // lengths are never negative.
-	e.h.Write(e.scratch[:])
+	e.buf = binary.BigEndian.AppendUint64(e.buf, uint64(n)) //nolint:gosec // lengths and counts are never negative.
+}
+
+func (e *encoder) text(s string) {
+	e.number(len(s))
+	e.buf = append(e.buf, s...)
 }
 
 func (e *encoder) bytes(b []byte) {
 	e.number(len(b))
-	e.h.Write(b)
+	e.buf = append(e.buf, b...)
 }
 
-func (e *encoder) text(s string) { e.bytes([]byte(s)) }
+// open begins a text whose length is not known yet, and close ends it.
+func (e *encoder) open() (start int) {
+	e.number(0)
+	return len(e.buf)
+}
+
+func (e *encoder) close(start int) {
+	binary.BigEndian.PutUint64(e.buf[start-8:], uint64(len(e.buf)-start)) //nolint:gosec // never negative.
+}
+
+// shape writes all fields in the order that spec/PROTOCOL.md gives.
+func (e *encoder) shape(s *Shape) error {
+	e.text("reprise fingerprint 1")
+	e.text(s.Method)
+	e.text(string(s.Operation))
+	if err := e.path(s.Path); err != nil {
+		return err
+	}
+	if err := e.pairs(s.RawQuery); err != nil {
+		return err
+	}
+	e.header(s.Header, s.HeaderNames)
+	return e.body(s)
+}
 
 // header writes the chosen fields, sorted by their names in lower case, each
 // with the number of its lines and every line by itself.
 func (e *encoder) header(h http.Header, names []string) {
-	chosen := make([]string, 0, len(names))
+	var chosen []string
 	for _, name := range names {
 		if name = strings.ToLower(name); !slices.Contains(neverFingerprinted, name) {
 			chosen = append(chosen, name)

@@ -15,8 +15,8 @@ import (
 // MaxDepth is how deeply a JSON body may nest objects and arrays.
 const MaxDepth = 128
 
-// canonicalJSON returns the canonical form of a JSON text (rule F3). It is a
-// JSON text itself, and its own canonical form:
+// canonicalizer makes the canonical form of JSON texts (rule F3), which is a JSON
+// text itself, and its own canonical form:
 //
 //   - no white space;
 //   - the members of an object sorted by the bytes of their decoded names;
@@ -25,31 +25,46 @@ const MaxDepth = 128
 //   - without the top-level members that are volatile.
 //
 // It refuses what two readers could understand differently: invalid UTF-8, lone
-// surrogates, a member twice, and anything after the text.
-func canonicalJSON(text []byte, volatile []string) ([]byte, error) {
-	c := canonicalizer{
-		dec:      jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true)),
-		out:      make([]byte, 0, len(text)),
-		volatile: volatile,
-	}
-	if err := c.value(0); err != nil {
-		return nil, c.refuse(err)
-	}
-	if _, err := c.dec.ReadToken(); !errors.Is(err, io.EOF) {
-		return nil, invalid("the body has something after its JSON text, at byte %d", c.dec.InputOffset()+1)
-	}
-	return c.out, nil
+// surrogates, a member given twice, and anything after the text.
+type canonicalizer struct {
+	src      bytes.Buffer
+	dec      jsontext.Decoder
+	volatile []string
+
+	// out is what is appended to. names and members are stacks that hold the open
+	// objects, so that an object is sorted when it ends.
+	out     []byte
+	names   []byte
+	members []member
+	scratch []byte
 }
 
-// canonicalizer appends canonical forms to out. names and members are stacks
-// that hold the open objects.
-type canonicalizer struct {
-	dec      *jsontext.Decoder
-	out      []byte
-	names    []byte
-	members  []member
-	scratch  []byte
-	volatile []string
+// append appends the canonical form of text to dst. It keeps neither.
+func (c *canonicalizer) append(dst, text []byte, volatile []string) ([]byte, error) {
+	c.src = *bytes.NewBuffer(text)
+	c.dec.Reset(&c.src, jsontext.AllowDuplicateNames(true)) // Sorting finds them.
+	c.out, c.volatile = dst, volatile
+	c.names, c.members = c.names[:0], c.members[:0]
+	err := c.value(0)
+	if err == nil {
+		if _, end := c.dec.ReadToken(); !errors.Is(end, io.EOF) {
+			err = errTrailing
+		}
+	}
+	if err != nil {
+		err = c.refuse(err)
+	}
+	out := c.out
+	c.src, c.out, c.volatile = bytes.Buffer{}, nil, nil
+	c.dec.Reset(&c.src)
+	clear(c.names[:cap(c.names)])
+	clear(c.scratch[:cap(c.scratch)])
+	return out, err
+}
+
+// size is how much memory c keeps between two uses.
+func (c *canonicalizer) size() int {
+	return cap(c.names) + cap(c.scratch) + 32*cap(c.members)
 }
 
 // member is one member of an open object: where its name stands in names, and
@@ -63,6 +78,7 @@ var (
 	errDepth     = errors.New("nested too deeply")
 	errDuplicate = errors.New("member given twice")
 	errExponent  = errors.New("exponent too long")
+	errTrailing  = errors.New("something after the text")
 )
 
 func (c *canonicalizer) refuse(err error) error {
@@ -74,6 +90,8 @@ func (c *canonicalizer) refuse(err error) error {
 		return invalid("the JSON body has an object with a member given twice, before byte %d", at)
 	case errors.Is(err, errExponent):
 		return invalid("the JSON body has a number with an exponent of more than %d digits, before byte %d", maxExponentDigits, at)
+	case errors.Is(err, errTrailing):
+		return invalid("the body has something after its JSON text, at byte %d", at)
 	}
 	return invalid("the body is not valid JSON in UTF-8, near byte %d", at+1)
 }

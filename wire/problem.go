@@ -4,7 +4,6 @@ package wire
 
 import (
 	"errors"
-	"math"
 	"mime"
 	"net/http"
 	"strconv"
@@ -124,7 +123,7 @@ func ProblemOf(err error) Problem {
 	if !known {
 		r = applicationRow(e)
 	}
-	if e.Status != 0 {
+	if isError(e.Status) {
 		r.status = e.Status
 	}
 	p := Problem{
@@ -144,7 +143,7 @@ func ProblemOf(err error) Problem {
 // the status and from what is known of the effect.
 func applicationRow(e *reprise.Error) row {
 	r := row{status: e.Status, outcome: e.Outcome}
-	if r.status == 0 {
+	if !isError(r.status) {
 		r.status = http.StatusInternalServerError
 	}
 	r.title = http.StatusText(r.status)
@@ -158,6 +157,8 @@ func applicationRow(e *reprise.Error) row {
 	}
 	return r
 }
+
+func isError(status int) bool { return status >= 400 && status <= 599 }
 
 // transient reports whether a status speaks of the moment rather than of the
 // request.
@@ -215,7 +216,7 @@ func (p Problem) Write(w http.ResponseWriter) {
 	h.Set("Content-Type", ContentTypeProblem)
 	h.Set("Cache-Control", "no-store")
 	if p.RetryAfter > 0 {
-		h.Set("Retry-After", strconv.FormatInt(int64(ceilSeconds(min(p.RetryAfter, math.MaxInt64-time.Second))/time.Second), 10))
+		h.Set("Retry-After", strconv.FormatInt(int64(ceilSeconds(p.RetryAfter)/time.Second), 10))
 	}
 	if p.Status == http.StatusUnauthorized && len(h["Www-Authenticate"]) == 0 {
 		h.Set("WWW-Authenticate", "Bearer")

@@ -13,10 +13,12 @@ import (
 )
 
 // Numbers from epochFrom on are not believed to be seconds to wait, which would
-// be 31 years: servers send points in time by mistake. They are read as one when
-// it lies within epochAhead from now.
+// be 31 years: servers send points in time by mistake, in Unix seconds. Such a
+// number is read as one if that lies within epochAhead from now; otherwise it
+// stands for a wait that is over everybody's limit.
 const (
 	epochFrom  = 1_000_000_000
+	epochTo    = 100_000_000_000 // The year 5138; beyond it, it can't be one.
 	epochAhead = 366 * 24 * time.Hour
 )
 
@@ -52,11 +54,10 @@ func RetryAfter(h http.Header, received time.Time) (wait time.Duration, ok bool)
 
 func retryAfter(s string, now, received time.Time) (time.Duration, bool) {
 	if n, ok := delaySeconds(s); ok {
-		if n < epochFrom {
-			return time.Duration(n) * time.Second, true
-		}
-		if d := ceilSeconds(time.Unix(min(n, math.MaxInt32*10), 0).Sub(now)); n <= math.MaxInt32*10 && d > 0 && d <= epochAhead {
-			return d, true
+		if n >= epochFrom && n < epochTo {
+			if d := time.Unix(n, 0).Sub(now); d > 0 && d <= epochAhead {
+				return ceilSeconds(d), true
+			}
 		}
 		return seconds(n), true
 	}

@@ -18,35 +18,37 @@ func (e *encoder) path(p string) error {
 		p = "/"
 	}
 	const upper = "0123456789ABCDEF"
-	b := make([]byte, 0, len(p)+8)
+	start := e.open()
 	for i := 0; i < len(p); i++ {
 		c := p[i]
-		if c == '%' {
+		switch {
+		case c == '%':
 			var ok bool
 			if c, ok = unescape(p[i:]); !ok {
 				return invalid("the path has an invalid percent-escape at byte %d", i+1)
 			}
 			i += 2
-		} else if isReserved(c) {
-			b = append(b, c)
+		case isReserved(c):
+			e.buf = append(e.buf, c)
 			continue
 		}
 		if isUnreserved(c) {
-			b = append(b, c)
+			e.buf = append(e.buf, c)
 		} else {
-			b = append(b, '%', upper[c>>4], upper[c&15])
+			e.buf = append(e.buf, '%', upper[c>>4], upper[c&15])
 		}
 	}
-	e.bytes(b)
+	e.close(start)
 	return nil
 }
 
 // pair is one name and value of a query or a form.
 type pair struct{ name, value string }
 
-// query writes the pairs of a query (rule F2) or of a form (rule F4): decoded,
-// sorted by name, and in their own order where the names are equal.
-func (e *encoder) query(q string) error {
+// pairs writes the pairs of a query (rule F2) or of a form (rule F4): decoded,
+// sorted by name, and in their own order where the names are equal. As in every
+// reader of forms, "a" and "a=" are the same pair and empty parts are none.
+func (e *encoder) pairs(q string) error {
 	var pairs []pair
 	for part := range strings.SplitSeq(q, "&") {
 		if part == "" {
