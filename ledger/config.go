@@ -74,6 +74,8 @@ const (
 	defaultRetention = 24 * time.Hour
 	defaultTombstone = 30 * 24 * time.Hour
 	minLease         = 10 * time.Millisecond
+	// maxLifetime keeps sums of durations far from their overflow.
+	maxLifetime = 100 * 365 * 24 * time.Hour
 )
 
 // complete returns a copy of c in which nothing is left to default, or the first
@@ -155,6 +157,9 @@ func checkLifetimes(retention, tombstone time.Duration) error {
 	if tombstone < retention {
 		return fmt.Errorf("ledger: the tombstone (%v) ends before the result it stands for (retention %v); "+
 			"both count from completion, so Tombstone must be at least Retention", tombstone, retention)
+	}
+	if tombstone > maxLifetime {
+		return fmt.Errorf("ledger: a tombstone of %v is longer than the longest, %v", tombstone, maxLifetime)
 	}
 	return nil
 }

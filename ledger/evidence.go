@@ -22,13 +22,8 @@ type decision struct {
 	Response  []byte       `json:"response,omitempty"`
 }
 
-// evidence is what is recorded of a call that has an outcome: the response as it
-// is, or the decision.
-func evidence(response []byte, err error) []byte {
-	e, ok := errors.AsType[*reprise.Error](err)
-	if !ok {
-		return bytes.Clone(response)
-	}
+// evidence is what is recorded of a call that was decided against.
+func evidence(response []byte, e *reprise.Error) []byte {
 	// A decision is strings and bytes, which can always be encoded.
 	b, _ := json.Marshal(decision{Code: e.Code, Detail: e.Detail, Reference: e.Reference, Response: response})
 	return b

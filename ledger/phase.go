@@ -74,7 +74,7 @@ func (r *Run[TTx]) resolve(ctx context.Context, step *store.Step) (again bool, e
 		return false, leaseLost("ledger.Run", err)
 	case err != nil:
 		return false, outcomeUnknown("ledger.Run", err)
-	case e.State != reprise.StateInProgress && step == nil:
+	case step == nil && (e.State == reprise.StateCompleted || e.State == reprise.StateTombstone):
 		// Completed is final (rule S5), whoever did it: this drive, or a successor
 		// that went on from the same steps.
 		r.final = &verdict{entry: e}

@@ -51,6 +51,7 @@ func (l *Ledger[TTx]) Recover(ctx context.Context) (RecoveryReport, error) {
 // up to five minutes, which its own client's attempts don't wait for.
 func (l *Ledger[TTx]) RunRecovery(ctx context.Context) error {
 	p := &pace{every: l.config.RecoverEvery, due: make(map[reprise.IntentID]time.Time)}
+	unhandled := 0
 	for {
 		report, err := l.recoverPass(ctx, p)
 		switch {
@@ -58,8 +59,12 @@ func (l *Ledger[TTx]) RunRecovery(ctx context.Context) error {
 			return nil
 		case err != nil:
 			l.config.Logger.WarnContext(ctx, "ledger: recovery could not finish its pass", "error", err)
-		case report.Completed+report.Withdrawn+report.Unhandled > 0:
+		case report.Completed+report.Withdrawn > 0:
 			l.config.Logger.InfoContext(ctx, "ledger: recovery", "report", report)
+		}
+		if report.Unhandled != unhandled {
+			unhandled = report.Unhandled
+			l.config.Logger.WarnContext(ctx, "ledger: runs in progress are of operations without a handler in this process", "runs", unhandled)
 		}
 		if !pause(ctx, l.config.RecoverEvery) {
 			return nil

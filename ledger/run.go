@@ -43,26 +43,27 @@ var errLeaseLost = leaseLost("ledger.Run", nil)
 // evidence of a call that was answered, or the return of its lease.
 const settleTimeout = 5 * time.Second
 
-// open prepares a drive of a run that this process owns, and keeps its lease.
-func (l *Ledger[TTx]) open(ctx context.Context, e store.Entry) (*Run[TTx], error) {
-	t, input, err := unseal(e.Input)
-	if err != nil {
-		return nil, outcomeUnknown("ledger.Do", err)
-	}
-	steps, err := l.driver.Steps(ctx, e.ID)
-	if err != nil {
-		return nil, outcomeUnknown("ledger.Do", err)
-	}
+// open begins a drive of a run that this process owns, and keeps its lease.
+func (l *Ledger[TTx]) open(ctx context.Context, e store.Entry) *Run[TTx] {
 	r := &Run[TTx]{
-		ledger: l, intent: e.Intent, input: input, terms: t, drives: e.Drives,
+		ledger: l, intent: e.Intent, drives: e.Drives,
 		owner: store.Ownership{ID: e.ID, Epoch: e.Epoch},
-		steps: make(map[string]store.Step, len(steps)),
+		steps: make(map[string]store.Step),
 	}
+	r.keepLease(ctx)
+	return r
+}
+
+// load reads what earlier drives left.
+func (r *Run[TTx]) load(sealed []byte) (err error) {
+	if r.terms, r.input, err = unseal(sealed); err != nil {
+		return err
+	}
+	steps, err := r.ledger.driver.Steps(r.ctx, r.owner.ID)
 	for _, s := range steps {
 		r.steps[s.Name] = s
 	}
-	r.keepLease(ctx)
-	return r, nil
+	return err
 }
 
 // close ends the drive. A lease that is still held is given up, so that the next
@@ -192,10 +193,15 @@ func (r *Run[TTx]) Call(ctx context.Context, name string, request []byte,
 		return nil, err
 	}
 	response, err := send(ctx, step.Key, bytes.Clone(step.Request))
-	if step.Outcome = reprise.OutcomeOf(err); step.Outcome != reprise.Succeeded && step.Outcome != reprise.Rejected {
+	switch e, ok := errors.AsType[*reprise.Error](err); {
+	case err == nil:
+		step.Outcome, step.Response = reprise.Succeeded, bytes.Clone(response)
+	case ok && e.Outcome == reprise.Rejected:
+		step.Outcome, step.Response = reprise.Rejected, evidence(response, e)
+	default:
 		return nil, r.end(outcomeUnknown("ledger.Call", err))
 	}
-	step.State, step.Response = store.StepDone, evidence(response, err)
+	step.State = store.StepDone
 	// The answer is here; that the drive's time is over doesn't make it unknown.
 	wctx, cancel := r.detached()
 	defer cancel()
@@ -228,10 +234,12 @@ func (r *Run[TTx]) Finish(ctx context.Context, fn func(ctx context.Context, tx T
 	if err != nil {
 		return reprise.Result{}, err
 	}
-	if r.final == nil {
+	switch {
+	case r.final == nil:
 		r.final = &verdict{entry: r.completed(c), made: &c.Result}
-	}
-	if r.final.made == nil {
+	case r.final.entry.Epoch == r.owner.Epoch:
+		r.final.made = &c.Result
+	default:
 		return copyResult(r.final.entry.Result), nil
 	}
 	return copyResult(c.Result), nil

@@ -141,13 +141,13 @@ func (l *Ledger[TTx]) begin(ctx context.Context, in reprise.Intent, number int, 
 func (s *Staged[TTx]) drive(ctx context.Context, e store.Entry) (verdict, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.ledger.config.WorkTimeout)
 	defer cancel()
-	r, err := s.ledger.open(ctx, e)
-	if err != nil {
-		return verdict{}, err
-	}
+	r := s.ledger.open(ctx, e)
 	// Also when the handler panics: the lease is given up, and the next attempt
 	// goes on at once.
 	defer r.close()
+	if err := r.load(e.Input); err != nil {
+		return verdict{}, outcomeUnknown("ledger.Do", err)
+	}
 	return r.conclude(s.handle(r.ctx, r))
 }
 
@@ -202,12 +202,14 @@ func (r *Run[TTx]) withdraw(refusal *Refusal) (verdict, error) {
 		return errors.Is(err, store.ErrConflict), err
 	})
 	if errors.Is(err, store.ErrCommitUnknown) {
-		// Gone, or owned by another worker, who sees the same state of affairs.
 		if _, rerr := r.ledger.resolve(ctx, r.intent); errors.Is(rerr, store.ErrNotFound) {
 			err = nil
 		}
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, store.ErrLeaseLost):
+		return r.successor(err)
+	case err != nil:
 		return verdict{}, outcomeUnknown("ledger.Do", err)
 	}
 	r.released = true
