@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package outbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/reprise-go/reprise"
+	"github.com/reprise-go/reprise/store"
+)
+
+// errDrained ends the work of a slot whose relay was stopped long enough ago.
+var errDrained = errors.New("outbox: time to drain is up")
+
+// slot delivers the messages of one slot for as long as its lease holds. Fields
+// without a comment on locking belong to the goroutine of run.
+type slot struct {
+	relay *Relay
+	held  store.Slot
+	log   *slog.Logger
+
+	lease   atomic.Pointer[time.Time] // until when the slot is ours for certain
+	lost    atomic.Bool
+	wakeups chan struct{} // a commit of this process
+
+	workers sync.WaitGroup // deliveries under way, left ones too
+	lateMu  sync.Mutex
+	late    []store.Hold  // verdicts on messages that had been left
+	settled chan struct{} // something was added to late
+
+	loaded   bool                          // subjects is what the store says
+	subjects map[string]bool               // subjects with held messages, or more
+	left     map[messageID]reprise.Message // messages left, with their delivery still under way
+	dueAt    time.Time                     // when to look for due messages
+	poll     time.Duration                 // the next wait
+	source   Wake                          // why the last wait ended
+}
+
+// messageID is what a message is recognised by (rule O2).
+type messageID struct{ source, id string }
+
+func idOf(m reprise.Message) messageID { return messageID{m.Source, m.ID} }
+
+func newSlot(r *Relay, held store.Slot, began time.Time) *slot {
+	s := &slot{
+		relay: r, held: held,
+		log:     r.config.Logger.With("slot", held.Number, "epoch", held.Epoch),
+		wakeups: make(chan struct{}, 1),
+		settled: make(chan struct{}, 1),
+		left:    make(map[messageID]reprise.Message),
+		poll:    r.config.PollMin,
+		source:  WakeTakeover,
+	}
+	s.extend(began)
+	return s
+}
+
+// run works until ctx ends or the lease is lost, and gives the slot up at the end
+// of a batch (O4). It returns an error if what was delivered could not be recorded.
+func (s *slot) run(ctx context.Context) error {
+	// work carries the deliveries: they may finish after ctx has ended, but not
+	// after the lease has, nor for ever.
+	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(nil)
+	var background sync.WaitGroup
+	background.Go(func() { s.renew(work, stop) })
+	background.Go(func() {
+		select {
+		case <-work.Done():
+			return
+		case <-ctx.Done():
+		}
+		select {
+		case <-work.Done():
+		case <-time.After(s.relay.config.Drain):
+			stop(errDrained)
+		}
+	})
+
+	err := s.loop(ctx, work)
+	s.workers.Wait()
+	if err == nil && !s.lost.Load() {
+		err = s.settle(work)
+	}
+	stop(nil)
+	background.Wait()
+	if s.lost.Load() {
+		s.relay.count(func(c *Stats) { c.Lost++ })
+		s.log.Warn("outbox: lost the slot; what was in delivery may be delivered twice")
+		return nil
+	}
+	return errors.Join(err, s.release(ctx))
+}
+
+func (s *slot) loop(ctx, work context.Context) error {
+	failures := 0
+	for ctx.Err() == nil && work.Err() == nil {
+		found, err := s.round(ctx, work)
+		switch {
+		case err != nil && (ctx.Err() != nil || work.Err() != nil):
+			return err
+		case err != nil:
+			failures++
+			s.log.Warn("outbox: the store failed; trying again", "error", err)
+			s.rest(ctx, work, failures)
+		case found:
+			failures, s.source = 0, WakeBacklog
+		default:
+			failures = 0
+			s.wait(ctx, work)
+		}
+	}
+	return nil
+}
+
+// round handles what has become due and then one page of new messages. found
+// means that there may be more at once.
+func (s *slot) round(ctx, work context.Context) (found bool, err error) {
+	if err := s.load(ctx); err != nil {
+		return false, err
+	}
+	if err := s.settle(work); err != nil {
+		return false, err
+	}
+	drained := false
+	if !time.Now().Before(s.dueAt) {
+		if drained, err = s.drain(ctx, work); err != nil {
+			return false, err
+		}
+	}
+	full, err := s.page(ctx, work)
+	return drained || full, err
+}
+
+// load reads what is held, at the start and after a write whose outcome is
+// unknown. Late verdicts are dropped then: their messages are delivered again.
+func (s *slot) load(ctx context.Context) error {
+	if s.loaded {
+		return nil
+	}
+	s.workers.Wait()
+	s.takeLate()
+	clear(s.left)
+	if err := s.readSubjects(ctx); err != nil {
+		return err
+	}
+	s.loaded, s.dueAt = true, time.Now()
+	return nil
+}
+
+func (s *slot) readSubjects(ctx context.Context) error {
+	subjects, err := s.relay.store.Subjects(ctx, s.held)
+	if err != nil {
+		return fmt.Errorf("read held subjects: %w", err)
+	}
+	if subjects == nil {
+		subjects = make(map[string]bool)
+	}
+	s.subjects = subjects
+	return nil
+}
+
+// settle records the verdicts on messages that had been left.
+func (s *slot) settle(work context.Context) error {
+	verdicts := s.takeLate()
+	if len(verdicts) == 0 {
+		return nil
+	}
+	return s.update(work, verdicts)
+}
+
+func (s *slot) takeLate() []store.Hold {
+	s.lateMu.Lock()
+	defer s.lateMu.Unlock()
+	verdicts := s.late
+	s.late = nil
+	for _, v := range verdicts {
+		delete(s.left, idOf(v.Message))
+	}
+	return verdicts
+}
+
+// drain delivers the held messages that are due.
+func (s *slot) drain(ctx, work context.Context) (found bool, err error) {
+	due, err := s.relay.store.Due(ctx, s.held, s.relay.config.Batch)
+	if err != nil {
+		return false, fmt.Errorf("read due messages: %w", err)
+	}
+	free := due[:0:0]
+	for _, h := range due {
+		if _, underWay := s.left[idOf(h.Message)]; !underWay {
+			free = append(free, h)
+		}
+	}
+	if len(free) == 0 {
+		s.dueAt = time.Now().Add(s.relay.config.PollMax)
+		return false, nil
+	}
+	b := newBatch(free, nil, func(string) bool { return false })
+	s.poll = s.relay.config.PollMin
+	s.deliver(work, ctx.Done(), b, WakeHold)
+	if changes := b.changes(); len(changes) > 0 {
+		return true, s.update(work, changes)
+	}
+	return false, nil
+}
+
+// update records what became of held messages.
+func (s *slot) update(work context.Context, changes []store.Hold) error {
+	err := s.record(work, "update held messages", func(ctx context.Context) error {
+		return s.relay.store.Update(ctx, s.held, changes)
+	})
+	if err != nil {
+		return err
+	}
+	s.relay.recorded(changes)
+	s.dueAt = time.Now()
+	if len(s.subjects) > 0 && work.Err() == nil {
+		return s.readSubjects(work)
+	}
+	return nil
+}
+
+// page delivers the next new messages and moves the cursor past them. full means
+// that there may be more.
+func (s *slot) page(ctx, work context.Context) (full bool, err error) {
+	p, err := s.relay.store.Fetch(ctx, s.held, s.relay.config.Batch)
+	if err != nil {
+		return false, fmt.Errorf("fetch: %w", err)
+	}
+	if len(p.Messages) == 0 {
+		return false, nil
+	}
+	holds := make([]store.Hold, len(p.Messages))
+	for i, m := range p.Messages {
+		holds[i].Message = m
+	}
+	b := newBatch(holds, p.Unreadable, s.isHeld())
+	s.poll = s.relay.config.PollMin
+	s.deliver(work, ctx.Done(), b, s.source)
+	verdicts, progress := b.complete()
+	if !progress {
+		return false, nil
+	}
+	holds = holds[:0]
+	for _, v := range verdicts {
+		if v.State != store.HoldDelivered {
+			holds = append(holds, v)
+		}
+	}
+	err = s.record(work, "advance", func(ctx context.Context) error {
+		return s.relay.store.Advance(ctx, s.held, p, holds)
+	})
+	if err != nil {
+		return false, err
+	}
+	s.relay.recorded(holds)
+	s.remember(holds)
+	return len(p.Messages) == s.relay.config.Batch, nil
+}
+
+// isHeld says of which subjects new messages must wait. In either order that is
+// so while a message of the subject is under way.
+func (s *slot) isHeld() func(subject string) bool {
+	underWay := make(map[string]bool, len(s.left))
+	for _, m := range s.left {
+		underWay[m.Subject] = true
+	}
+	return func(subject string) bool {
+		return underWay[subject] || (s.relay.config.Order == OrderBlock && s.subjects[subject])
+	}
+}
+
+// remember keeps in memory what Advance has added to the hold table: only the
+// owner of a slot adds to it, so that most rounds need not ask.
+func (s *slot) remember(holds []store.Hold) {
+	for _, h := range holds {
+		if h.Message.Subject != "" {
+			s.subjects[h.Message.Subject] = true
+		}
+		if at := time.Now().Add(h.Delay); h.State == store.HoldRetry && at.Before(s.dueAt) {
+			s.dueAt = at
+		}
+	}
+}
+
+// record makes one fenced write, again and again until it is known to be kept or
+// refused. It is detached from every cancellation: a confirmation that is not
+// recorded because of a shutdown is a second delivery.
+func (s *slot) record(work context.Context, what string, write func(ctx context.Context) error) error {
+	for attempt := 1; ; attempt++ {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(work), s.relay.config.Drain)
+		err := write(ctx)
+		cancel()
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, store.ErrLeaseLost):
+			s.lost.Store(true)
+			return err
+		case errors.Is(err, store.ErrCommitUnknown):
+			s.loaded = false
+			return fmt.Errorf("%s: %w", what, err)
+		case work.Err() != nil:
+			return fmt.Errorf("%s: delivered messages may be delivered again: %w", what, err)
+		}
+		s.log.Warn("outbox: could not "+what+"; trying again", "error", err)
+		s.rest(work, work, attempt)
+	}
+}
+
+// deliver works on the chains of b until each has ended or has been left.
+func (s *slot) deliver(work context.Context, closing <-chan struct{}, b *batch, source Wake) {
+	open, waiting := len(b.chains), b.chains
+	ended := make(chan struct{}, len(b.chains))
+	done := work.Done()
+	patience := time.NewTimer(s.relay.config.Patience)
+	defer patience.Stop()
+	for open > 0 {
+		var worker chan<- struct{}
+		if len(waiting) > 0 {
+			worker = s.relay.workers
+		}
+		select {
+		case worker <- struct{}{}:
+			c := waiting[0]
+			waiting = waiting[1:]
+			s.workers.Go(func() {
+				defer func() { <-s.relay.workers }()
+				if s.work(work, closing, b, c, source) {
+					ended <- struct{}{}
+				}
+			})
+		case <-ended:
+			open--
+		case <-patience.C:
+			left, again := b.leave(s.relay.config.Patience, s.relay.config.Timeout)
+			for _, h := range left {
+				s.left[idOf(h.Message)] = h.Message
+			}
+			open -= len(left)
+			patience.Reset(again)
+		case <-done:
+			open -= len(waiting)
+			waiting, done = nil, nil
+		}
+	}
+}
+
+// work delivers the messages of one chain. It returns false when the slot has
+// gone on without it.
+func (s *slot) work(work context.Context, closing <-chan struct{}, b *batch, c *chain, source Wake) bool {
+	for {
+		i, ok := b.current(c)
+		if !ok {
+			return true
+		}
+		h := b.holds[i]
+		err, attempted := s.attempt(work, closing, b, c, h.Message)
+		if !attempted {
+			return true
+		}
+		verdict := s.relay.judge(h, err)
+		s.relay.observe(Delivery{
+			Message: h.Message, Attempt: h.Attempts + 1, Took: c.took, State: verdict.State, Err: err, Wake: source,
+		})
+		if !b.decide(c, verdict, s.relay.config.Order) {
+			s.lateMu.Lock()
+			s.late = append(s.late, verdict)
+			s.lateMu.Unlock()
+			notify(s.settled)
+			return false
+		}
+	}
+}
+
+// attempt delivers m, and while the destination is unavailable it waits and
+// tries again. attempted is false when it was stopped before there was an answer.
+func (s *slot) attempt(
+	work context.Context, closing <-chan struct{}, b *batch, c *chain, m reprise.Message,
+) (err error, attempted bool) {
+	for {
+		probe, ok := s.relay.gate.enter(work, closing)
+		if !ok {
+			return nil, false
+		}
+		if !s.holds() {
+			s.relay.gate.leave(probe, errInterrupted)
+			return nil, false
+		}
+		b.started(c)
+		err := s.call(work, m)
+		mine := b.paused(c)
+		if s.relay.gate.leave(probe, err) {
+			s.relay.gateChanged(err)
+		}
+		if !isUnavailable(err) || !mine {
+			return err, true
+		}
+		s.relay.count(func(c *Stats) { c.Unavailable++ })
+	}
+}
+
+// call makes one delivery. What the sink says after its context has ended is no
+// answer, and a panic is an error of this message alone.
+func (s *slot) call(work context.Context, m reprise.Message) (err error) {
+	ctx, cancel := context.WithTimeout(work, s.relay.config.Timeout)
+	defer cancel()
+	defer func() {
+		if v := recover(); v != nil {
+			s.log.Error("outbox: the sink panicked", "message", m.ID, "type", m.Type, "panic", v, "stack", string(debug.Stack()))
+			err = fmt.Errorf("the sink panicked: %v", v)
+		}
+	}()
+	err = s.relay.sink.Deliver(ctx, m)
+	switch {
+	case work.Err() != nil:
+		return unanswered(errInterrupted, err)
+	case ctx.Err() != nil:
+		return unanswered(errNoAnswer, err)
+	}
+	return err
+}
+
+// wait sleeps until there may be something to do: a commit in this process, a
+// left message's end, a due time, or the next poll, which is the floor that
+// needs nobody's help. Polls start short and grow longer.
+func (s *slot) wait(ctx, work context.Context) {
+	d := min(jittered(s.poll), max(0, time.Until(s.dueAt)))
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-work.Done():
+	case <-s.settled:
+		s.source = WakeHold
+	case <-s.wakeups:
+		s.poll, s.source = s.relay.config.PollMin, WakeCommit
+	case <-timer.C:
+		s.poll, s.source = min(2*s.poll, s.relay.config.PollMax), WakePoll
+	}
+}
+
+// rest waits after the given number of failures in a row.
+func (s *slot) rest(ctx, work context.Context, failures int) {
+	select {
+	case <-ctx.Done():
+	case <-work.Done():
+	case <-time.After(jittered(ceiling(s.relay.config.PollMin, s.relay.config.PollMax, failures))):
+	}
+}
+
+// notify leaves a value in c unless there is one.
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
