@@ -334,8 +334,8 @@ func TestRelayHold(t *testing.T) {
 	t.Run("bugs 40 and 45 permanent parks at the first attempt and counts it", func(t *testing.T) {
 		t.Parallel()
 		for name, err := range map[string]error{
-			"marked":           fmt.Errorf("wrapped: %w", outbox.Permanent(errBoom)),
-			"rejected":         &reprise.Error{Code: "payload-differs", Outcome: reprise.Rejected},
+			"marked":             fmt.Errorf("wrapped: %w", outbox.Permanent(errBoom)),
+			"rejected":           &reprise.Error{Code: "payload-differs", Outcome: reprise.Rejected},
 			"decided, then lost": outbox.Unavailable(outbox.Permanent(errBoom)),
 		} {
 			synctest.Test(t, func(t *testing.T) {
