@@ -111,7 +111,11 @@ func (e *Error) word() *reprise.Error {
 	if e.Outcome == reprise.Unknown {
 		w.Code = reprise.CodeOutcomeUnknown
 	}
-	if last, ok := errors.AsType[*reprise.Error](e.Err); ok && last.Outcome == e.Outcome {
+	said := e.Err
+	if said == nil {
+		said = e.cause
+	}
+	if last, ok := errors.AsType[*reprise.Error](said); ok && last.Outcome == e.Outcome {
 		w.Code, w.Detail, w.Reference, w.RetryAfter = last.Code, last.Detail, last.Reference, last.RetryAfter
 	}
 	return w
