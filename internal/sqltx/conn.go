@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sqltx
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"sync"
+)
+
+// Rules say what a transaction is on one kind of database.
+type Rules struct {
+	// Begin, Commit and Rollback are the boundaries of one handler's transaction
+	// on the raw connection: BEGIN and COMMIT, or savepoints inside a shared
+	// transaction. They run under a context that is never cancelled.
+	Begin, Commit, Rollback func(ctx context.Context, c *Conn) error
+	// Refuse returns why a handler must not run query, or nil. It is called
+	// before the database sees the query, and must look at every statement in it.
+	Refuse func(query string) error
+}
+
+// Conn is one raw connection, its prepared statements, and the transactions
+// that are lent out on it, one at a time. Its owner calls its methods from one
+// goroutine at a time; a handler may use its *sql.Tx from several.
+type Conn struct {
+	raw    driver.Conn
+	rules  Rules
+	shadow *sql.DB
+
+	// mu keeps one statement at a time on raw: a goroutine that a handler left
+	// behind may still be inside one when the handler has returned.
+	mu       sync.Mutex
+	prepared map[string]driver.Stmt
+}
+
+// New puts raw under guard. The caller has raw to itself until Close.
+func New(raw driver.Conn, rules Rules) *Conn {
+	return &Conn{raw: raw, rules: rules, shadow: sql.OpenDB(connector{raw: raw}), prepared: map[string]driver.Stmt{}}
+}
+
+// Close ends the guard. The raw connection stays open and its owner's.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	errs := make([]error, 0, len(c.prepared)+1)
+	for _, s := range c.prepared {
+		errs = append(errs, s.Close())
+	}
+	clear(c.prepared)
+	c.mu.Unlock()
+	return errors.Join(append(errs, c.shadow.Close())...)
+}
+
+// Exec runs one statement of the driver's own and returns how many rows it
+// changed. The statement stays prepared; so the set of queries must be finite.
+func (c *Conn) Exec(ctx context.Context, query string, args ...any) (int64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, err := c.prepare(ctx, query)
+	if err != nil {
+		return 0, err
+	}
+	named, err := namedValues(args)
+	if err != nil {
+		return 0, err
+	}
+	res, err := execStmt(ctx, s, named)
+	if err != nil {
+		return 0, err
+	}
+	return res.RowsAffected()
+}
+
+// Script runs a text of several statements without arguments, once.
+func (c *Conn) Script(ctx context.Context, text string) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e, ok := c.raw.(driver.ExecerContext); ok {
+		if _, err := e.ExecContext(ctx, text, nil); !errors.Is(err, driver.ErrSkip) {
+			return err
+		}
+	}
+	s, err := prepareRaw(ctx, c.raw, text)
+	if err != nil {
+		return err
+	}
+	_, err = execStmt(ctx, s, nil)
+	return errors.Join(err, s.Close())
+}
+
+// Query runs one statement of the driver's own and hands each row to row; the
+// slice is reused. It stops at the first error.
+func (c *Conn) Query(ctx context.Context, row func([]driver.Value) error, query string, args ...any) (err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, err := c.prepare(ctx, query)
+	if err != nil {
+		return err
+	}
+	named, err := namedValues(args)
+	if err != nil {
+		return err
+	}
+	rows, err := queryStmt(ctx, s, named)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	return eachRow(rows, row)
+}
+
+// prepare returns the statement of query, prepared once. The caller holds mu.
+func (c *Conn) prepare(ctx context.Context, query string) (driver.Stmt, error) {
+	if s, ok := c.prepared[query]; ok {
+		return s, nil
+	}
+	s, err := prepareRaw(ctx, c.raw, query)
+	if err != nil {
+		return nil, err
+	}
+	c.prepared[query] = s
+	return s, nil
+}
+
+// connector gives database/sql as many guards as it asks for: each belongs to
+// one transaction at a time, and one that has ended touches nothing.
+type connector struct{ raw driver.Conn }
+
+func (c connector) Connect(context.Context) (driver.Conn, error) { return &guard{raw: c.raw}, nil }
+
+func (c connector) Driver() driver.Driver { return noDriver{} }
+
+// noDriver keeps (*sql.DB).Driver from being nil. Nothing opens it by name.
+type noDriver struct{}
+
+func (noDriver) Open(string) (driver.Conn, error) {
+	return nil, errors.New("sqltx: a lent transaction has no driver to open")
+}
