@@ -33,18 +33,18 @@ const (
 // texts are SQLite's own names of the codes, for drivers whose errors have no
 // Code method of this form.
 var texts = map[string]int{
-	"database is locked":                     codeBusy,
-	"database table is locked":               codeLocked,
-	"out of memory":                          codeNoMem,
-	"attempt to write a readonly database":   codeReadOnly,
-	"interrupted":                            codeInterrupt,
-	"disk I/O error":                         codeIOErr,
-	"database disk image is malformed":       codeCorrupt,
-	"database or disk is full":               codeFull,
-	"unable to open database file":           codeCantOpen,
-	"locking protocol":                       codeProtocol,
-	"constraint failed":                      codeConstraint,
-	"file is not a database":                 codeNotADB,
+	"database is locked":                   codeBusy,
+	"database table is locked":             codeLocked,
+	"out of memory":                        codeNoMem,
+	"attempt to write a readonly database": codeReadOnly,
+	"interrupted":                          codeInterrupt,
+	"disk I/O error":                       codeIOErr,
+	"database disk image is malformed":     codeCorrupt,
+	"database or disk is full":             codeFull,
+	"unable to open database file":         codeCantOpen,
+	"locking protocol":                     codeProtocol,
+	"constraint failed":                    codeConstraint,
+	"file is not a database":               codeNotADB,
 }
 
 // extendedCode returns SQLite's result code of err, extended where the driver

@@ -247,4 +247,3 @@ func orLast(micros int64) int64 {
 	}
 	return micros
 }
-
