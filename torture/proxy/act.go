@@ -15,18 +15,18 @@ import (
 func (p *Proxy) act(c *client, msg *message, f Fault) (keep bool) {
 	switch f.Kind {
 	case DropBefore:
-		c.reset()
 		p.count(f.Kind)
+		c.reset()
 		return false
 	case Answer:
-		keep = write(c, msg, plain(f))
 		p.count(f.Kind)
-		return keep
+		return write(c, msg, plain(f))
 	case Late:
 		p.late(c, msg, f)
 		return false
 	case Duplicate:
 		return p.duplicate(c, msg, f)
+	default: // the others act once the upstream has answered
 	}
 
 	ans, err := p.forward(msg)
@@ -42,8 +42,12 @@ func (p *Proxy) act(c *client, msg *message, f Fault) (keep bool) {
 	return p.afterAnswer(c, msg, f, ans)
 }
 
-// afterAnswer acts once the upstream has answered completely.
+// afterAnswer acts once the upstream has answered completely. The fault counts
+// before the client can notice it, so that whoever noticed finds it counted.
 func (p *Proxy) afterAnswer(c *client, msg *message, f Fault, ans *answer) (keep bool) {
+	if f.Kind != "" && f.Kind != Pass {
+		p.count(f.Kind)
+	}
 	switch f.Kind {
 	case "", Pass:
 		return write(c, msg, ans)
@@ -58,16 +62,13 @@ func (p *Proxy) afterAnswer(c *client, msg *message, f Fault, ans *answer) (keep
 		_, _ = c.conn.Write(append(head(ans, len(ans.body)), ans.body[:len(ans.body)/2]...))
 		_ = c.conn.Close()
 	case SwapStatus:
-		keep = write(c, msg, plain(f))
+		return write(c, msg, plain(f))
 	case Hang:
-		p.count(f.Kind)
 		c.gone(p.ctx)
-		return false
 	default:
 		panic(fmt.Sprintf("proxy: the plan asked for the unknown fault %q", f.Kind))
 	}
-	p.count(f.Kind)
-	return keep
+	return false
 }
 
 // duplicate forwards copies at the same time and answers the first complete one.

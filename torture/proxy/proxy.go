@@ -39,14 +39,15 @@ type Proxy struct {
 }
 
 // Listen starts a proxy on addr, such as "127.0.0.1:0", to upstream, a host and
-// port. A nil plan passes everything.
-func Listen(addr, upstream string, plan Plan) (*Proxy, error) {
-	listener, err := net.Listen("tcp", addr)
+// port. A nil plan passes everything. ctx bounds the start alone: Close ends the
+// proxy.
+func Listen(ctx context.Context, addr, upstream string, plan Plan) (*Proxy, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
 	p := &Proxy{listener: listener, fired: map[Kind]int{}, seen: map[string]int{}, conns: map[net.Conn]struct{}{}}
-	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	p.SetUpstream(upstream)
 	p.SetPlan(plan)
 	p.wg.Go(p.accept)
@@ -68,8 +69,8 @@ func (p *Proxy) SetPlan(plan Plan) {
 	p.plan.Store(plan)
 }
 
-// Fired returns how often each kind of fault was carried out to its end. A
-// CommitThenReset counts only if the upstream did answer.
+// Fired returns how often each kind of fault fired. A fault that needs the
+// upstream's answer, such as CommitThenReset, counts only if there was one.
 func (p *Proxy) Fired() map[Kind]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -40,7 +40,7 @@ func setup(t *testing.T, plan proxy.Plan) *bundle {
 		_, _ = io.WriteString(w, order)
 	}))
 	t.Cleanup(upstream.Close)
-	p, err := proxy.Listen("127.0.0.1:0", upstream.Listener.Addr().String(), plan)
+	p, err := proxy.Listen(t.Context(), "127.0.0.1:0", upstream.Listener.Addr().String(), plan)
 	if err != nil {
 		t.Fatal(err)
 	}
