@@ -55,7 +55,7 @@ func (r *Relay) judge(h store.Hold, err error) store.Hold {
 		h.State = store.HoldParked
 		h.Reason = reason(fmt.Errorf("given up after %d attempts: %w", h.Attempts, err))
 	default:
-		h.Delay = rand.N(ceiling(r.config.RetryBase, r.config.RetryCap, h.Attempts) + 1)
+		h.Delay = rand.N(ceiling(r.config.RetryBase, r.config.RetryCap, h.Attempts))
 	}
 	return h
 }
@@ -85,7 +85,7 @@ func ceiling(base, limit time.Duration, attempt int) time.Duration {
 
 // jittered is a random duration from d/2 to d, so that relays which fell into
 // step fall out of it.
-func jittered(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
+func jittered(d time.Duration) time.Duration { return d - rand.N(d/2+1) }
 
 // reason is err as it is kept for people: valid UTF-8, cut to maxReason.
 func reason(err error) string {

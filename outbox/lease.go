@@ -25,7 +25,8 @@ func (s *slot) holds() bool { return time.Now().Before(*s.lease.Load()) }
 // is lost, or can't be renewed in time, which comes to the same: somebody else
 // may deliver from the slot now (rule O4).
 func (s *slot) renew(work context.Context, stop context.CancelCauseFunc) {
-	wait := s.relay.config.Lease / 3
+	lease := s.relay.config.Lease
+	wait := lease / 3
 	for {
 		select {
 		case <-work.Done():
@@ -34,14 +35,14 @@ func (s *slot) renew(work context.Context, stop context.CancelCauseFunc) {
 		}
 		began := time.Now()
 		ctx, cancel := context.WithDeadline(work, *s.lease.Load())
-		err := s.relay.store.Renew(ctx, s.held, s.relay.config.Lease)
+		err := s.relay.store.Renew(ctx, s.held, lease)
 		cancel()
 		switch {
 		case work.Err() != nil:
 			return
 		case err == nil:
 			s.extend(began)
-			wait = s.relay.config.Lease / 3
+			wait = lease / 3
 			continue
 		case errors.Is(err, store.ErrLeaseLost) || !s.holds():
 			s.lost.Store(true)
@@ -49,7 +50,7 @@ func (s *slot) renew(work context.Context, stop context.CancelCauseFunc) {
 			return
 		}
 		s.log.Warn("outbox: could not renew the lease; trying again", "error", err)
-		wait = s.relay.config.Lease / 12
+		wait = min(lease/12, time.Until(*s.lease.Load()))
 	}
 }
 

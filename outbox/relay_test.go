@@ -25,11 +25,11 @@ type rig struct {
 	sink  *recorder
 	relay *outbox.Relay
 	stop  context.CancelFunc
-	ended chan error
+	ended chan struct{}
+	err   error // of Run, once ended
 }
 
-// newRig starts a relay. It must be called inside a bubble, and the bubble must
-// end with end.
+// newRig starts a relay. It must be called inside a bubble.
 func newRig(t *testing.T, s *memory, sink *recorder, c outbox.RelayConfig) *rig {
 	t.Helper()
 	c.Logger = slog.New(slog.DiscardHandler)
@@ -37,23 +37,33 @@ func newRig(t *testing.T, s *memory, sink *recorder, c outbox.RelayConfig) *rig 
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, store: s, sink: sink, relay: relay, ended: make(chan error, 1)}
+	r := &rig{t: t, store: s, sink: sink, relay: relay, ended: make(chan struct{})}
 	ctx, cancel := context.WithCancel(context.Background())
 	r.stop = cancel
-	go func() { r.ended <- relay.Run(ctx) }()
+	go func() {
+		defer close(r.ended)
+		r.err = relay.Run(ctx)
+	}()
+	t.Cleanup(func() { _ = r.wait() })
 	return r
 }
 
 // end stops the relay and checks that it gave up what it held.
 func (r *rig) end() {
 	r.t.Helper()
-	r.stop()
-	if err := <-r.ended; err != nil {
+	if err := r.wait(); err != nil {
 		r.t.Errorf("Run: %v", err)
 	}
 	if n := r.store.leased(); n != 0 {
 		r.t.Errorf("%d slots are still leased after a graceful stop", n)
 	}
+}
+
+// wait stops the relay and returns what Run returned.
+func (r *rig) wait() error {
+	r.stop()
+	<-r.ended
+	return r.err
 }
 
 // delivered checks that exactly these were confirmed, in this order.

@@ -7,7 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,8 +16,12 @@ import (
 	"github.com/reprise-go/reprise/store"
 )
 
-// errDrained ends the work of a slot whose relay was stopped long enough ago.
-var errDrained = errors.New("outbox: time to drain is up")
+var (
+	// errDrained ends the work of a slot whose relay was stopped long enough ago.
+	errDrained = errors.New("outbox: time to drain is up")
+	// errUnrecorded: what was delivered could not be recorded, or nobody knows.
+	errUnrecorded = errors.New("outbox: what was delivered may be delivered again")
+)
 
 // slot delivers the messages of one slot for as long as its lease holds. Fields
 // without a comment on locking belong to the goroutine of run.
@@ -39,6 +43,7 @@ type slot struct {
 	subjects map[string]bool               // subjects with held messages, or more
 	left     map[messageID]reprise.Message // messages left, with their delivery still under way
 	dueAt    time.Time                     // when to look for due messages
+	retries  []time.Time                   // when held messages of ours will be due
 	poll     time.Duration                 // the next wait
 	source   Wake                          // why the last wait ended
 }
@@ -85,10 +90,14 @@ func (s *slot) run(ctx context.Context) error {
 	})
 
 	err := s.loop(ctx, work)
+	if s.lost.Load() {
+		stop(store.ErrLeaseLost)
+	}
 	s.workers.Wait()
 	if err == nil && !s.lost.Load() {
 		err = s.settle(work)
 	}
+	s.lost.CompareAndSwap(false, errors.Is(err, store.ErrLeaseLost))
 	stop(nil)
 	background.Wait()
 	if s.lost.Load() {
@@ -104,7 +113,10 @@ func (s *slot) loop(ctx, work context.Context) error {
 	for ctx.Err() == nil && work.Err() == nil {
 		found, err := s.round(ctx, work)
 		switch {
-		case err != nil && (ctx.Err() != nil || work.Err() != nil):
+		case errors.Is(err, store.ErrLeaseLost):
+			s.lost.Store(true)
+			return nil
+		case errors.Is(err, errUnrecorded) && (ctx.Err() != nil || work.Err() != nil):
 			return err
 		case err != nil:
 			failures++
@@ -200,7 +212,7 @@ func (s *slot) drain(ctx, work context.Context) (found bool, err error) {
 		}
 	}
 	if len(free) == 0 {
-		s.dueAt = time.Now().Add(s.relay.config.PollMax)
+		s.plan()
 		return false, nil
 	}
 	b := newBatch(free, nil, func(string) bool { return false })
@@ -221,6 +233,7 @@ func (s *slot) update(work context.Context, changes []store.Hold) error {
 		return err
 	}
 	s.relay.recorded(changes)
+	s.remember(changes)
 	s.dueAt = time.Now()
 	if len(s.subjects) > 0 && work.Err() == nil {
 		return s.readSubjects(work)
@@ -278,17 +291,40 @@ func (s *slot) isHeld() func(subject string) bool {
 	}
 }
 
-// remember keeps in memory what Advance has added to the hold table: only the
-// owner of a slot adds to it, so that most rounds need not ask.
+// remember keeps in memory what was written to the hold table. Only the owner of
+// a slot adds to it, so that most rounds need not ask; who else takes something
+// out is noticed within PollMax.
 func (s *slot) remember(holds []store.Hold) {
+	now := time.Now()
 	for _, h := range holds {
+		if h.State == store.HoldDelivered {
+			continue
+		}
 		if h.Message.Subject != "" {
 			s.subjects[h.Message.Subject] = true
 		}
-		if at := time.Now().Add(h.Delay); h.State == store.HoldRetry && at.Before(s.dueAt) {
-			s.dueAt = at
+		if h.State == store.HoldRetry {
+			s.retries = append(s.retries, now.Add(h.Delay))
+			s.dueAt = earlier(s.dueAt, now.Add(h.Delay))
 		}
 	}
+}
+
+// plan sets when to look for due messages next, when none are due now.
+func (s *slot) plan() {
+	now := time.Now()
+	s.dueAt = now.Add(s.relay.config.PollMax)
+	s.retries = slices.DeleteFunc(s.retries, func(at time.Time) bool { return !at.After(now) })
+	for _, at := range s.retries {
+		s.dueAt = earlier(s.dueAt, at)
+	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // record makes one fenced write, again and again until it is known to be kept or
@@ -303,148 +339,34 @@ func (s *slot) record(work context.Context, what string, write func(ctx context.
 		case err == nil:
 			return nil
 		case errors.Is(err, store.ErrLeaseLost):
-			s.lost.Store(true)
 			return err
-		case errors.Is(err, store.ErrCommitUnknown):
+		case errors.Is(err, store.ErrCommitUnknown) || work.Err() != nil:
 			s.loaded = false
-			return fmt.Errorf("%s: %w", what, err)
-		case work.Err() != nil:
-			return fmt.Errorf("%s: delivered messages may be delivered again: %w", what, err)
+			return fmt.Errorf("%w: %s: %w", errUnrecorded, what, err)
 		}
 		s.log.Warn("outbox: could not "+what+"; trying again", "error", err)
 		s.rest(work, work, attempt)
 	}
 }
 
-// deliver works on the chains of b until each has ended or has been left.
-func (s *slot) deliver(work context.Context, closing <-chan struct{}, b *batch, source Wake) {
-	open, waiting := len(b.chains), b.chains
-	ended := make(chan struct{}, len(b.chains))
-	done := work.Done()
-	patience := time.NewTimer(s.relay.config.Patience)
-	defer patience.Stop()
-	for open > 0 {
-		var worker chan<- struct{}
-		if len(waiting) > 0 {
-			worker = s.relay.workers
-		}
-		select {
-		case worker <- struct{}{}:
-			c := waiting[0]
-			waiting = waiting[1:]
-			s.workers.Go(func() {
-				defer func() { <-s.relay.workers }()
-				if s.work(work, closing, b, c, source) {
-					ended <- struct{}{}
-				}
-			})
-		case <-ended:
-			open--
-		case <-patience.C:
-			left, again := b.leave(s.relay.config.Patience, s.relay.config.Timeout)
-			for _, h := range left {
-				s.left[idOf(h.Message)] = h.Message
-			}
-			open -= len(left)
-			patience.Reset(again)
-		case <-done:
-			open -= len(waiting)
-			waiting, done = nil, nil
-		}
-	}
-}
-
-// work delivers the messages of one chain. It returns false when the slot has
-// gone on without it.
-func (s *slot) work(work context.Context, closing <-chan struct{}, b *batch, c *chain, source Wake) bool {
-	for {
-		i, ok := b.current(c)
-		if !ok {
-			return true
-		}
-		h := b.holds[i]
-		err, attempted := s.attempt(work, closing, b, c, h.Message)
-		if !attempted {
-			return true
-		}
-		verdict := s.relay.judge(h, err)
-		s.relay.observe(Delivery{
-			Message: h.Message, Attempt: h.Attempts + 1, Took: c.took, State: verdict.State, Err: err, Wake: source,
-		})
-		if !b.decide(c, verdict, s.relay.config.Order) {
-			s.lateMu.Lock()
-			s.late = append(s.late, verdict)
-			s.lateMu.Unlock()
-			notify(s.settled)
-			return false
-		}
-	}
-}
-
-// attempt delivers m, and while the destination is unavailable it waits and
-// tries again. attempted is false when it was stopped before there was an answer.
-func (s *slot) attempt(
-	work context.Context, closing <-chan struct{}, b *batch, c *chain, m reprise.Message,
-) (err error, attempted bool) {
-	for {
-		probe, ok := s.relay.gate.enter(work, closing)
-		if !ok {
-			return nil, false
-		}
-		if !s.holds() {
-			s.relay.gate.leave(probe, errInterrupted)
-			return nil, false
-		}
-		b.started(c)
-		err := s.call(work, m)
-		mine := b.paused(c)
-		if s.relay.gate.leave(probe, err) {
-			s.relay.gateChanged(err)
-		}
-		if !isUnavailable(err) || !mine {
-			return err, true
-		}
-		s.relay.count(func(c *Stats) { c.Unavailable++ })
-	}
-}
-
-// call makes one delivery. What the sink says after its context has ended is no
-// answer, and a panic is an error of this message alone.
-func (s *slot) call(work context.Context, m reprise.Message) (err error) {
-	ctx, cancel := context.WithTimeout(work, s.relay.config.Timeout)
-	defer cancel()
-	defer func() {
-		if v := recover(); v != nil {
-			s.log.Error("outbox: the sink panicked", "message", m.ID, "type", m.Type, "panic", v, "stack", string(debug.Stack()))
-			err = fmt.Errorf("the sink panicked: %v", v)
-		}
-	}()
-	err = s.relay.sink.Deliver(ctx, m)
-	switch {
-	case work.Err() != nil:
-		return unanswered(errInterrupted, err)
-	case ctx.Err() != nil:
-		return unanswered(errNoAnswer, err)
-	}
-	return err
-}
-
 // wait sleeps until there may be something to do: a commit in this process, a
 // left message's end, a due time, or the next poll, which is the floor that
 // needs nobody's help. Polls start short and grow longer.
 func (s *slot) wait(ctx, work context.Context) {
-	d := min(jittered(s.poll), max(0, time.Until(s.dueAt)))
-	timer := time.NewTimer(d)
+	poll, due := jittered(s.poll), max(0, time.Until(s.dueAt))
+	timer := time.NewTimer(min(poll, due))
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-work.Done():
 	case <-s.settled:
-		s.source = WakeHold
 	case <-s.wakeups:
 		s.poll, s.source = s.relay.config.PollMin, WakeCommit
 	case <-timer.C:
-		s.poll, s.source = min(2*s.poll, s.relay.config.PollMax), WakePoll
+		s.source = WakePoll
+		if poll <= due {
+			s.poll = min(2*s.poll, s.relay.config.PollMax)
+		}
 	}
 }
 
