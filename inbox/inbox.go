@@ -19,6 +19,7 @@ import (
 	"fmt"
 
 	"github.com/reprise-go/reprise"
+	"github.com/reprise-go/reprise/internal/failpoint"
 	"github.com/reprise-go/reprise/store"
 )
 
@@ -137,9 +138,11 @@ func (b *Inbox[TTx]) once(ctx context.Context, r store.Receipt, m reprise.Messag
 			return nil
 		}
 		done = Handled
+		failpoint.Hit("inbox/accepted")
 		if err := fn(ctx, tx, m); err != nil {
 			return err
 		}
+		failpoint.Hit("inbox/handled")
 		// A function that gave up because its time was over, and said so with nil,
 		// has not done its work.
 		return ctx.Err()

@@ -34,16 +34,16 @@ type chain struct {
 }
 
 // newBatch arranges holds in chains. The messages of held subjects are blocked at
-// once, and those in bad, which can't be read, are parked at once.
-func newBatch(holds []store.Hold, bad map[int]error, held func(subject string) bool) *batch {
+// once, and those that can't be read are parked at once.
+func newBatch(holds []store.Hold, held func(subject string) bool) *batch {
 	b := &batch{holds: holds, verdicts: make([]store.Hold, len(holds))}
 	bySubject := make(map[string]*chain)
 	stopped := make(map[string]bool)
 	for i, h := range holds {
 		subject := h.Message.Subject
 		switch {
-		case bad[i] != nil:
-			b.verdicts[i] = park(h, fmt.Errorf("the stored message can't be read: %w", bad[i]))
+		case h.Unreadable != nil:
+			b.verdicts[i] = park(h, fmt.Errorf("the stored message can't be read: %w", h.Unreadable))
 			stopped[subject] = true
 		case subject == "":
 			b.chains = append(b.chains, &chain{items: []int{i}})

@@ -203,6 +203,7 @@ func (s *memory) Due(ctx context.Context, held store.Slot, limit int) (due []sto
 			seen[h.memoryRow.Subject] = true
 			ready := h.State == store.HoldRetry && !time.Now().Before(h.NextAt) || h.State == store.HoldBlocked && first
 			if h.slot == held.Number && ready && len(due) < limit {
+				h.Unreadable = s.bad[h.memoryRow.ID]
 				due = append(due, h.Hold)
 			}
 		}

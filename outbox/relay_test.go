@@ -422,6 +422,31 @@ func TestRelayHold(t *testing.T) {
 		})
 	})
 
+	t.Run("bug 35 a held message that has become unreadable fails alone", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			s := newMemory(1)
+			s.commit(msg("a", 1), msg("b", 1))
+			sink := &recorder{answer: func(_ context.Context, _ reprise.Message, n int) error {
+				if n == 1 {
+					return errBoom
+				}
+				return nil
+			}}
+			r := newRig(t, s, sink, outbox.RelayConfig{RetryBase: time.Hour, RetryCap: time.Hour})
+			after(time.Millisecond)
+			s.mu.Lock()
+			s.bad["a1"] = errors.New("headers are not JSON")
+			s.mu.Unlock()
+			after(2 * time.Hour)
+			r.delivered("b1")
+			if h, _ := s.held("a1"); h.State != store.HoldParked || h.Attempts != 1 || sink.count("a1") != 1 {
+				t.Errorf("a1: %+v after %d deliveries, want parked after the one of before", h, sink.count("a1"))
+			}
+			r.end()
+		})
+	})
+
 	t.Run("a panic fails its own message only", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise"
+	"github.com/reprise-go/reprise/internal/failpoint"
 	"github.com/reprise-go/reprise/store"
 )
 
@@ -215,7 +216,7 @@ func (s *slot) drain(ctx, work context.Context) (found bool, err error) {
 		s.plan()
 		return false, nil
 	}
-	b := newBatch(free, nil, func(string) bool { return false })
+	b := newBatch(free, func(string) bool { return false })
 	s.poll = s.relay.config.PollMin
 	s.deliver(work, ctx.Done(), b, WakeHold)
 	if changes := b.changes(); len(changes) > 0 {
@@ -251,11 +252,12 @@ func (s *slot) page(ctx, work context.Context) (full bool, err error) {
 	if len(p.Messages) == 0 {
 		return false, nil
 	}
+	failpoint.Hit("outbox/fetched")
 	holds := make([]store.Hold, len(p.Messages))
 	for i, m := range p.Messages {
-		holds[i].Message = m
+		holds[i].Message, holds[i].Unreadable = m, p.Unreadable[i]
 	}
-	b := newBatch(holds, p.Unreadable, s.isHeld())
+	b := newBatch(holds, s.isHeld())
 	s.poll = s.relay.config.PollMin
 	s.deliver(work, ctx.Done(), b, s.source)
 	verdicts, progress := b.complete()
@@ -268,12 +270,14 @@ func (s *slot) page(ctx, work context.Context) (full bool, err error) {
 			holds = append(holds, v)
 		}
 	}
+	failpoint.Hit("outbox/delivered")
 	err = s.record(work, "advance", func(ctx context.Context) error {
 		return s.relay.store.Advance(ctx, s.held, p, holds)
 	})
 	if err != nil {
 		return false, err
 	}
+	failpoint.Hit("outbox/recorded")
 	s.relay.recorded(holds)
 	s.remember(holds)
 	return len(p.Messages) == s.relay.config.Batch, nil

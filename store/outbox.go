@@ -108,6 +108,9 @@ type Hold struct {
 	Delay time.Duration
 	// Reason is the last error, for people, at most 1 KiB.
 	Reason string
+	// Unreadable is why the stored message could not be decoded; Message carries
+	// what could be read. Set by Due alone.
+	Unreadable error
 }
 
 // Backlog counts undelivered messages.

@@ -186,10 +186,9 @@ func (r *relay) Due(ctx context.Context, _ store.Slot, limit int) (holds []store
 	err = queryRows(ctx, r.d.db, func(row []driver.Value) error {
 		c := columns{row: row}
 		h := store.Hold{State: store.HoldState(c.text()), Attempts: int(c.number()), NextAt: c.time(), Reason: c.text()}
-		m, err := scanMessage(&c)
-		h.Message = m
+		h.Message, h.Unreadable = scanMessage(&c)
 		holds = append(holds, h)
-		return err
+		return nil
 	}, "SELECT state, attempts, next_at, reason, "+messageColumns+" FROM reprise_outbox_hold AS h "+
 		"WHERE state = 'retry' AND next_at <= ? OR state = 'blocked' AND (subject = '' OR NOT EXISTS "+
 		"(SELECT 1 FROM reprise_outbox_hold AS e WHERE e.subject = h.subject AND e.id < h.id)) ORDER BY id LIMIT ?",
