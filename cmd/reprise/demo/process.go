@@ -23,7 +23,9 @@ type process struct {
 	cmd *exec.Cmd
 	// addr of each listener by its role, as the process printed it.
 	addr map[string]string
-	done chan error
+	// done is closed when the process is gone; err is how it ended.
+	done chan struct{}
+	err  error
 }
 
 // start runs this program with args, appends its log to a file, and waits until
@@ -51,13 +53,14 @@ func start(ctx context.Context, logFile string, roles []string, args ...string) 
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	p := &process{cmd: cmd, addr: map[string]string{}, done: make(chan error, 1)}
+	p := &process{cmd: cmd, addr: map[string]string{}, done: make(chan struct{})}
 	ready := make(chan error, 1)
 	go func() {
 		lines := bufio.NewScanner(stdout)
 		ready <- p.readListeners(lines, roles)
 		_, _ = io.Copy(io.Discard, stdout)
-		p.done <- cmd.Wait()
+		p.err = cmd.Wait()
+		close(p.done)
 	}()
 	select {
 	case err = <-ready:
@@ -102,7 +105,7 @@ func (p *process) kill() error {
 	if err := p.cmd.Process.Signal(syscall.SIGKILL); err != nil {
 		return err
 	}
-	_ = <-p.done // killed is how it was to end
+	<-p.done
 	return nil
 }
 
@@ -112,8 +115,8 @@ func (p *process) stop() error {
 		return err
 	}
 	select {
-	case err := <-p.done:
-		return err
+	case <-p.done:
+		return p.err
 	case <-time.After(startTimeout):
 		return errors.Join(errors.New("the process did not end after SIGTERM"), p.kill())
 	}
