@@ -10,6 +10,7 @@ import (
 
 	"github.com/reprise-go/reprise/cmd/reprise/psp"
 	"github.com/reprise-go/reprise/cmd/reprise/serve"
+	"github.com/reprise-go/reprise/cmd/reprise/shop"
 )
 
 // pspDrain bounds how long a provider that ends waits for charges in flight.
@@ -28,7 +29,7 @@ func newPSP() *cobra.Command {
 			"Faults: commit-then-reset, hang, hang-before, 500-after-commit, 500, 409.",
 		Args: cobra.NoArgs,
 		RunE: run(func(c *cobra.Command) error {
-			path, err := databasePath("--db", db)
+			path, err := shop.DatabasePath("--db", db)
 			if err != nil {
 				return err
 			}

@@ -48,7 +48,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return exit.Misused("run '"+c.CommandPath()+" --help' to see the flags", "%w", err)
 	})
-	root.AddCommand(newDemo(), newPSP(), newVersion())
+	root.AddCommand(newDemo(), newMigrate(), newPSP(), newShop(), newVersion())
 	return root
 }
 

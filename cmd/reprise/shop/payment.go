@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package shop
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/reprise-go/reprise"
+	"github.com/reprise-go/reprise/ledger"
+	"github.com/reprise-go/reprise/ledgerhttp"
+)
+
+// The states of a payment.
+const (
+	statusPending  = "pending"
+	statusCaptured = "captured"
+	statusDeclined = "declined"
+)
+
+// paymentCaptured is the event of a payment.
+const paymentCaptured = "payment.captured"
+
+// payment is one attempt to have an order paid. It charges exactly the order's
+// amount. At most one payment of an order is pending or captured.
+type payment struct {
+	ID       string `json:"id"`
+	OrderID  string `json:"order_id"`
+	Ref      string `json:"ref"`
+	Amount   int64  `json:"amount"`
+	Currency string `json:"currency"`
+	Status   string `json:"status"`
+	// PSPReference is the provider's name for the charge.
+	PSPReference string `json:"psp_reference"`
+
+	caller reprise.Caller
+}
+
+func (p payment) path() string { return "/payments/" + p.ID }
+
+// newPayment is what a payment is made from. The run is started with it, and
+// taken up with it again after a crash, so it holds all that the run needs: also
+// the payment's id, which is therefore the same on every drive.
+type newPayment struct {
+	ID     string         `json:"id"`
+	Caller reprise.Caller `json:"caller"`
+	Order  string         `json:"order"`
+	Ref    string         `json:"ref"`
+	Source string         `json:"source"`
+}
+
+func readNewPayment(r *ledgerhttp.Request) (newPayment, error) {
+	body, err := ledgerhttp.DecodeJSON[struct {
+		Ref    string `json:"ref"`
+		Source string `json:"source"`
+	}](r)
+	if err == nil && body.Source == "" {
+		err = ledgerhttp.Invalid("source must be a text that is not empty")
+	}
+	in := newPayment{ID: newID("pay"), Caller: r.Caller, Order: r.PathValue("id"), Ref: body.Ref, Source: body.Source}
+	return in, cmp.Or(err, noQuery(r), text("ref", in.Ref))
+}
+
+func encodeNewPayment(in newPayment) ([]byte, error) { return json.Marshal(in) }
+
+// pay has an order paid. It calls another system, so it can't be one
+// transaction: it is a run of three steps, each of which is on record before the
+// next one begins.
+//
+//  1. open: the order is found payable, and the payment is there as pending,
+//     which keeps everybody else from changing or paying the order.
+//  2. charge: the provider is called, under a key that is derived from the
+//     caller's and therefore the same however often this is tried.
+//  3. the end: the payment is captured or declined, the order is paid, the event
+//     is sent and the answer is stored, all or nothing.
+//
+// Wherever it stops, the caller's next attempt or the recovery of any process
+// goes on from there, with the same key and the same bytes.
+func (s *Shop) pay(ctx context.Context, run *ledger.Run[*sql.Tx]) error {
+	var in newPayment
+	if err := json.Unmarshal(run.Input(), &in); err != nil {
+		return err
+	}
+	err := run.Tx(ctx, "open", func(ctx context.Context, tx *sql.Tx) error { return openPayment(ctx, tx, in) })
+	if no, ok := errors.AsType[decision](err); ok {
+		_, err := run.Finish(ctx, func(context.Context, *sql.Tx) (reprise.Result, error) { return no.result, nil })
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	p, err := findPayment(ctx, s.db, in.Caller, in.ID)
+	if err != nil {
+		return err
+	}
+	request, err := json.Marshal(chargeRequest{Reference: p.ID, Amount: p.Amount, Currency: p.Currency, Source: in.Source})
+	if err != nil {
+		return err
+	}
+	response, err := run.Call(ctx, "charge", request, s.provider.charge)
+	charged, err := readCharge(response, err)
+	if err != nil {
+		return err
+	}
+	_, err = run.Finish(ctx, func(ctx context.Context, tx *sql.Tx) (reprise.Result, error) {
+		p.Status, p.PSPReference = charged.Status, charged.ID
+		return s.closePayment(ctx, tx, p)
+	})
+	return err
+}
+
+// openPayment writes the payment as pending, if the order can be paid.
+func openPayment(ctx context.Context, tx *sql.Tx, in newPayment) error {
+	o, err := findOrder(ctx, tx, in.Caller, in.Order)
+	if err != nil {
+		return err
+	}
+	if err := o.changeable(ctx, tx); err != nil {
+		return err
+	}
+	_, err = tx.ExecContext(ctx,
+		`INSERT INTO payments (id, order_id, caller, ref, amount, currency, status) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+		in.ID, o.ID, in.Caller, in.Ref, o.Amount, o.Currency, statusPending)
+	return err
+}
+
+// closePayment writes what the provider has decided, and what follows from it. A
+// declined payment leaves the order free to be paid under another key.
+func (s *Shop) closePayment(ctx context.Context, tx *sql.Tx, p payment) (reprise.Result, error) {
+	_, err := tx.ExecContext(ctx, `UPDATE payments SET status = ?, psp_reference = ? WHERE id = ?`,
+		p.Status, p.PSPReference, p.ID)
+	if err != nil {
+		return reprise.Result{}, err
+	}
+	if p.Status == statusDeclined {
+		res := ledgerhttp.ProblemResult(http.StatusPaymentRequired, codeDeclined, "the payment was declined")
+		res.Reference = p.path()
+		return res, nil
+	}
+	_, err = tx.ExecContext(ctx, `UPDATE orders SET status = ?, version = version + 1 WHERE id = ?`, statusPaid, p.OrderID)
+	if err != nil {
+		return reprise.Result{}, err
+	}
+	if err := s.emit(ctx, tx, paymentCaptured, order{ID: p.OrderID}.path(), fact{Caller: p.caller, Ref: p.Ref, Payment: &p}); err != nil {
+		return reprise.Result{}, err
+	}
+	res, err := ledgerhttp.JSON(http.StatusCreated, p)
+	if err != nil {
+		return res, err
+	}
+	res.Header["Location"] = []string{p.path()}
+	res.Reference = p.path()
+	return res, nil
+}
+
+const paymentColumns = `id, order_id, ref, amount, currency, status, psp_reference`
+
+func (p *payment) scan(scan func(...any) error) error {
+	return scan(&p.ID, &p.OrderID, &p.Ref, &p.Amount, &p.Currency, &p.Status, &p.PSPReference)
+}
+
+func findPayment(ctx context.Context, q querier, caller reprise.Caller, id string) (payment, error) {
+	p := payment{caller: caller}
+	row := q.QueryRowContext(ctx, `SELECT `+paymentColumns+` FROM payments WHERE id = ? AND caller = ?`, id, caller)
+	err := p.scan(row.Scan)
+	if errors.Is(err, sql.ErrNoRows) {
+		err = notFound("payment")
+	}
+	return p, err
+}
+
+func (s *Shop) getPayment(ctx context.Context, in byID) (reprise.Result, error) {
+	p, err := findPayment(ctx, s.db, in.caller, in.id)
+	if err != nil {
+		return reprise.Result{}, err
+	}
+	return ledgerhttp.JSON(http.StatusOK, p)
+}
+
+func (s *Shop) listPayments(ctx context.Context, l listing) (reprise.Result, error) {
+	return answerList(ctx, s.db, l, "payments", paymentColumns, func(p payment) string { return p.ID }, (*payment).scan)
+}
