@@ -52,7 +52,7 @@ type Answer struct {
 	Result reprise.Result
 	// Replayed is true when the result was made by an earlier or another attempt.
 	Replayed bool
-	// ExpiresAt is when the stored body goes. It is zero when nothing is stored.
+	// ExpiresAt is when the stored body goes. It is zero when none is stored.
 	ExpiresAt time.Time
 }
 
@@ -169,6 +169,8 @@ func (l *Ledger[TTx]) answer(in reprise.Intent, v verdict, err error) (Answer, e
 	switch e := v.entry; {
 	case err != nil:
 		return Answer{}, err
+	case v.made != nil && e.State == reprise.StateTombstone:
+		return Answer{Result: *v.made}, nil // Over MaxBody: answered, not kept.
 	case v.made != nil:
 		return Answer{Result: *v.made, ExpiresAt: e.ExpiresAt}, nil
 	case e.Intent.Fingerprint != in.Fingerprint:

@@ -9,6 +9,7 @@ import (
 	"github.com/reprise-go/reprise"
 	"github.com/reprise-go/reprise/contract"
 	"github.com/reprise-go/reprise/ledger"
+	"github.com/reprise-go/reprise/wire"
 )
 
 // Middleware puts the ledger around an http.Handler of any router. The handler
@@ -53,6 +54,15 @@ func (s *Server[TTx]) record(w http.ResponseWriter, r *http.Request, op contract
 	misuse := func(what string) {
 		s.config.Logger.WarnContext(r.Context(), "ledgerhttp: "+what, "operation", op.Name)
 	}
+	panicked := true
+	defer func() {
+		// Frameworks that recover a panic write their 500 to the response that they
+		// gave the handler, which is the recorder. Without an answer of ours the
+		// caller would read 200. It is not sent when net/http aborts the connection.
+		if panicked {
+			wire.ProblemOf(&reprise.Error{Code: reprise.CodeInternal, Outcome: reprise.NotProcessed}).Write(w)
+		}
+	}()
 	var last *recorder // of the run whose transaction counts
 	answer, err := execute(s.ledger, a, func(ctx context.Context, tx TTx) (reprise.Result, error) {
 		last = newRecorder(w.Header(), misuse)
@@ -63,6 +73,7 @@ func (s *Server[TTx]) record(w http.ResponseWriter, r *http.Request, op contract
 		}
 		return result, nil
 	})
+	panicked = false
 	if err != nil {
 		s.fail(w, r, op, err)
 		return

@@ -28,7 +28,8 @@ type Config struct {
 	// before anything else, replays included (rule K4). Required; a service with
 	// a single caller returns reprise.Unscoped. An error answers 401, unless it
 	// is an *reprise.Error, such as that of Refuse(403, ...), which answers for
-	// itself. An empty caller is an error too.
+	// itself. An empty caller is an error too. It must not read the body, which
+	// has not arrived yet.
 	Callers func(*http.Request) (reprise.Caller, error)
 
 	// Challenge is the WWW-Authenticate field of a 401 answer (RFC 9110 section

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledgerhttp_test
+
+import (
+	"context"
+	"database/sql"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/reprise-go/reprise"
+	"github.com/reprise-go/reprise/contract"
+	"github.com/reprise-go/reprise/ledger"
+	"github.com/reprise-go/reprise/ledgerhttp"
+)
+
+func TestNewServer(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	c, err := contract.New(shopOperations...)
+	check(t, err)
+	callers := func(*http.Request) (reprise.Caller, error) { return reprise.Unscoped, nil }
+
+	for _, bad := range []struct {
+		name   string
+		ledger *ledger.Ledger[*sql.Tx]
+		config ledgerhttp.Config
+		want   string
+	}{
+		{"no ledger", nil, ledgerhttp.Config{Contract: c, Callers: callers}, "ledger.New"},
+		{"no contract", s.ledger, ledgerhttp.Config{Callers: callers}, "contract.New"},
+		{"SEC-04 nobody who says who calls", s.ledger, ledgerhttp.Config{Contract: c}, "reprise.Unscoped"},
+		{"a negative limit", s.ledger, ledgerhttp.Config{Contract: c, Callers: callers, MaxRequestBody: -1}, "negative"},
+	} {
+		t.Run("refuses "+bad.name, func(t *testing.T) {
+			t.Parallel()
+			_, err := ledgerhttp.NewServer(bad.ledger, bad.config)
+			if err == nil || !strings.Contains(err.Error(), bad.want) {
+				t.Errorf("got %v, want an error with %q", err, bad.want)
+			}
+		})
+	}
+	t.Run("takes the rest as default", func(t *testing.T) {
+		t.Parallel()
+		if _, err := ledgerhttp.NewServer(s.ledger, ledgerhttp.Config{Contract: c, Callers: callers}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestUndeclaredOperation(t *testing.T) {
+	t.Parallel()
+	s := setup(t)
+	work := func(context.Context, *sql.Tx, order) (reprise.Result, error) { return reprise.Result{}, nil }
+	read := func(context.Context, order) (reprise.Result, error) { return reprise.Result{}, nil }
+	ghost, err := ledger.NewStaged(s.ledger, "create-order", func(context.Context, *ledger.Run[*sql.Tx]) error { return nil })
+	check(t, err)
+	for name, mount := range map[string]func(){
+		"Atomic of nothing":         func() { ledgerhttp.Atomic(s.server, "nothing", decodeOrder, work) },
+		"Atomic of a staged one":    func() { ledgerhttp.Atomic(s.server, "pay", decodeOrder, work) },
+		"Middleware of nothing":     func() { s.server.Middleware("nothing") },
+		"Middleware of a staged":    func() { s.server.Middleware("pay") },
+		"Safe of an atomic one":     func() { ledgerhttp.Safe(s.server, "create-order", decodeOrder, read) },
+		"Staged of an atomic one":   func() { ledgerhttp.Staged(s.server, decodeOrder, ghost, nil) },
+		"ContractHandler of no one": func() { ledgerhttp.ContractHandler(nil) },
+	} {
+		t.Run(name+" panics", func(t *testing.T) {
+			t.Parallel()
+			defer func() {
+				if recover() == nil {
+					t.Error("it did not panic")
+				}
+			}()
+			mount()
+		})
+	}
+}
