@@ -49,7 +49,7 @@ func pauseUntil(ctx context.Context, deadline time.Time, d time.Duration) bool {
 func (l *Ledger[TTx]) execute(ctx context.Context, in reprise.Intent, t terms, s *seat, work Work[TTx]) (v verdict, busy bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.config.WorkTimeout)
 	defer cancel()
-	err = l.rerun(ctx, "ledger.Do", func() (again bool, err error) {
+	err = l.rerun(ctx, "ledger.Do", func() (next, error) {
 		a := attempt[TTx]{ledger: l, work: work, lifetimes: t, in: in}
 		c := store.Claim{Intent: in, Token: newToken(), Number: t.Number}
 		e, executed, err := l.driver.Execute(ctx, c, func(ctx context.Context, tx TTx) (store.Completion, error) {
@@ -65,9 +65,9 @@ func (l *Ledger[TTx]) execute(ctx context.Context, in reprise.Intent, t terms, s
 			e, err := l.resolve(ctx, in)
 			switch {
 			case errors.Is(err, store.ErrNotFound):
-				return true, err
+				return again, err
 			case err != nil:
-				return false, outcomeUnknown("ledger.Do", err)
+				return stop, outcomeUnknown("ledger.Do", err)
 			case e.Token == c.Token:
 				v = verdict{entry: e, made: &a.completion.Result}
 			default:
@@ -75,29 +75,44 @@ func (l *Ledger[TTx]) execute(ctx context.Context, in reprise.Intent, t terms, s
 			}
 		case a.err == nil && errors.Is(err, store.ErrBusy):
 			busy = true
-			return false, err
+			return stop, err
 		default:
 			if r, ok := a.refused(err); ok {
 				v = verdict{made: &r}
-				return false, nil
+				return stop, nil
 			}
 			return a.failed("ledger.Do", err)
 		}
-		return false, nil
+		return stop, nil
 	})
 	return v, busy, err
 }
 
-// rerun calls try until it says that it is not to be called again, at most
-// MaxReruns times more than once.
-func (l *Ledger[TTx]) rerun(ctx context.Context, op string, try func() (again bool, err error)) error {
+// next says what is to follow a transaction.
+type next int
+
+const (
+	// stop: it is over, well or not.
+	stop next = iota
+	// again: it is certain that nothing was kept, and it may be run again.
+	again
+	// unstarted: the same, and the database did not even begin it.
+	unstarted
+)
+
+// rerun calls try as long as it may be run again: at most MaxReruns times more
+// than once, and no longer than Wait if the database is so busy that it begins
+// nothing, because then every caller who waits makes it worse.
+func (l *Ledger[TTx]) rerun(ctx context.Context, op string, try func() (next, error)) error {
+	begin := time.Now()
 	for n := 0; ; n++ {
-		again, err := try()
-		if !again {
+		next, err := try()
+		if next == stop {
 			return err
 		}
 		l.counts.reruns.Add(1)
-		if n == l.config.MaxReruns || !pause(ctx, backoff(n, rerunBase, rerunLimit)) {
+		if n == l.config.MaxReruns || next == unstarted && time.Since(begin) >= l.config.Wait ||
+			!pause(ctx, backoff(n, rerunBase, rerunLimit)) {
 			return storeUnavailable(op, err)
 		}
 	}
@@ -152,20 +167,28 @@ func (a *attempt[TTx]) refused(err error) (reprise.Result, bool) {
 
 // failed says what an error of the driver means after which nothing was kept:
 // whether the attempt may run again, and what to tell the caller if not.
-func (a *attempt[TTx]) failed(op string, err error) (again bool, _ error) {
+func (a *attempt[TTx]) failed(op string, err error) (next, error) {
 	switch {
 	case errors.Is(err, store.ErrConflict):
-		return true, err
+		return lost(a.ran), err
 	case errors.Is(err, store.ErrTxMisuse):
-		return false, internal(op, err)
+		return stop, internal(op, err)
 	case a.err != nil && (errors.Is(a.err, store.ErrUnavailable) || !errors.Is(err, store.ErrUnavailable)):
-		return false, rolledBack(op, a.err)
+		return stop, rolledBack(op, a.err)
 	case a.ran && !errors.Is(err, store.ErrUnavailable):
-		return false, internal(op, err)
+		return stop, internal(op, err)
 	}
 	// Work was never called, or the driver says that the store is to blame for
 	// what work returned.
-	return false, storeUnavailable(op, err)
+	return stop, storeUnavailable(op, err)
+}
+
+// lost is what follows a lost conflict.
+func lost(ran bool) next {
+	if ran {
+		return again
+	}
+	return unstarted
 }
 
 // completion freezes what work returned.
@@ -215,7 +238,7 @@ func (l *Ledger[TTx]) Once(ctx context.Context, work Work[TTx]) (reprise.Result,
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.config.WorkTimeout)
 	defer cancel()
 	var result reprise.Result
-	err = l.rerun(ctx, "ledger.Once", func() (bool, error) {
+	err = l.rerun(ctx, "ledger.Once", func() (next, error) {
 		a := attempt[TTx]{ledger: l, work: work, lifetimes: t}
 		err := l.driver.Transact(ctx, func(ctx context.Context, tx TTx) error {
 			_, err := a.run(ctx, tx)
@@ -223,17 +246,17 @@ func (l *Ledger[TTx]) Once(ctx context.Context, work Work[TTx]) (reprise.Result,
 		})
 		if err == nil {
 			result = a.completion.Result
-			return false, nil
+			return stop, nil
 		}
 		if a.err == nil && errors.Is(err, store.ErrCommitUnknown) {
-			return false, &reprise.Error{
+			return stop, &reprise.Error{
 				Code: reprise.CodeOutcomeUnknown, Op: "ledger.Once", Err: err,
 				Detail: "the commit was not answered, and a request without a key can't be looked up",
 			}
 		}
 		if r, ok := a.refused(err); ok {
 			result = r
-			return false, nil
+			return stop, nil
 		}
 		return a.failed("ledger.Once", err)
 	})

@@ -35,29 +35,30 @@ func (r *Run[TTx]) record(ctx context.Context, step store.Step, fn func(ctx cont
 func (r *Run[TTx]) phase(ctx context.Context, work func(ctx context.Context, tx TTx) (store.PhaseWrites, error), step *store.Step) error {
 	l := r.ledger
 	var failed error
-	err := l.rerun(ctx, "ledger.Run", func() (again bool, err error) {
+	err := l.rerun(ctx, "ledger.Run", func() (next, error) {
 		failed = nil
-		err = l.driver.Phase(ctx, r.owner, l.config.Lease, func(ctx context.Context, tx TTx) (w store.PhaseWrites, err error) {
-			r.inside = true
+		ran := false
+		err := l.driver.Phase(ctx, r.owner, l.config.Lease, func(ctx context.Context, tx TTx) (w store.PhaseWrites, err error) {
+			ran, r.inside = true, true
 			defer func() { r.inside = false }()
 			w, failed = work(ctx, tx)
 			return w, failed
 		})
 		switch {
 		case err == nil:
-			return false, nil
+			return stop, nil
 		case errors.Is(err, store.ErrConflict):
-			return true, err
+			return lost(ran), err
 		case failed != nil:
-			return false, failed
+			return stop, failed
 		case errors.Is(err, store.ErrLeaseLost):
-			return false, leaseLost("ledger.Run", err)
+			return stop, leaseLost("ledger.Run", err)
 		case errors.Is(err, store.ErrCommitUnknown):
 			return r.resolve(ctx, step)
-		case errors.Is(err, store.ErrUnavailable):
-			return false, storeUnavailable("ledger.Run", err)
+		case !ran || errors.Is(err, store.ErrUnavailable):
+			return stop, storeUnavailable("ledger.Run", err)
 		}
-		return false, internal("ledger.Run", err)
+		return stop, internal("ledger.Run", err)
 	})
 	if err != nil && failed == nil {
 		return r.end(err)
@@ -67,33 +68,33 @@ func (r *Run[TTx]) phase(ctx context.Context, work func(ctx context.Context, tx 
 
 // resolve establishes what became of a phase whose COMMIT was not answered. The
 // look behind the lock comes first: after it, nothing of the phase can appear.
-func (r *Run[TTx]) resolve(ctx context.Context, step *store.Step) (again bool, err error) {
+func (r *Run[TTx]) resolve(ctx context.Context, step *store.Step) (next, error) {
 	e, err := r.ledger.resolve(ctx, r.intent)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return false, leaseLost("ledger.Run", err)
+		return stop, leaseLost("ledger.Run", err)
 	case err != nil:
-		return false, outcomeUnknown("ledger.Run", err)
+		return stop, outcomeUnknown("ledger.Run", err)
 	case step == nil && (e.State == reprise.StateCompleted || e.State == reprise.StateTombstone):
 		// Completed is final (rule S5), whoever did it: this drive, or a successor
 		// that went on from the same steps.
 		r.final = &verdict{entry: e}
-		return false, nil
+		return stop, nil
 	case e.State != reprise.StateInProgress || e.Epoch != r.owner.Epoch:
-		return false, leaseLost("ledger.Run", nil)
+		return stop, leaseLost("ledger.Run", nil)
 	case step == nil:
-		return true, store.ErrCommitUnknown
+		return again, store.ErrCommitUnknown
 	}
 	wctx, cancel := r.detached()
 	defer cancel()
 	steps, err := r.ledger.driver.Steps(wctx, r.owner.ID)
 	if err != nil {
-		return false, outcomeUnknown("ledger.Run", err)
+		return stop, outcomeUnknown("ledger.Run", err)
 	}
 	for _, s := range steps {
 		if s.Name == step.Name && s.State == step.State {
-			return false, nil
+			return stop, nil
 		}
 	}
-	return true, store.ErrCommitUnknown
+	return again, store.ErrCommitUnknown
 }

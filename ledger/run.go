@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise"
+	"github.com/reprise-go/reprise/internal/failpoint"
 	"github.com/reprise-go/reprise/store"
 )
 
@@ -192,7 +193,9 @@ func (r *Run[TTx]) Call(ctx context.Context, name string, request []byte,
 	if err := r.ready(ctx, name); err != nil {
 		return nil, err
 	}
+	failpoint.Hit("ledger/planned")
 	response, err := send(ctx, step.Key, bytes.Clone(step.Request))
+	failpoint.Hit("ledger/answered")
 	switch e, ok := errors.AsType[*reprise.Error](err); {
 	case err == nil:
 		step.Outcome, step.Response = reprise.Succeeded, bytes.Clone(response)
@@ -234,6 +237,7 @@ func (r *Run[TTx]) Finish(ctx context.Context, fn func(ctx context.Context, tx T
 	if err != nil {
 		return reprise.Result{}, err
 	}
+	failpoint.Hit("ledger/finished")
 	switch {
 	case r.final == nil:
 		r.final = &verdict{entry: r.completed(c), made: &c.Result}

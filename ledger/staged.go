@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise"
+	"github.com/reprise-go/reprise/internal/failpoint"
 	"github.com/reprise-go/reprise/store"
 )
 
@@ -107,31 +108,31 @@ func (s *Staged[TTx]) lead(ctx context.Context, in reprise.Intent, t terms, dead
 func (l *Ledger[TTx]) begin(ctx context.Context, in reprise.Intent, number int, input []byte) (e store.Entry, owned, busy bool, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.config.WorkTimeout)
 	defer cancel()
-	err = l.rerun(ctx, "ledger.Do", func() (again bool, err error) {
+	err = l.rerun(ctx, "ledger.Do", func() (_ next, err error) {
 		c := store.Claim{Intent: in, Token: newToken(), Number: number}
 		e, owned, err = l.driver.Begin(ctx, c, input, l.config.Lease)
 		switch {
 		case err == nil:
-			return false, nil
+			return stop, nil
 		case errors.Is(err, store.ErrBusy):
 			busy = true
-			return false, err
+			return stop, err
 		case errors.Is(err, store.ErrConflict):
-			return true, err
+			return unstarted, err
 		case errors.Is(err, store.ErrCommitUnknown):
 			e, err = l.resolve(ctx, in)
 			if errors.Is(err, store.ErrNotFound) {
-				return true, err
+				return again, err
 			}
 			if err != nil {
-				return false, outcomeUnknown("ledger.Do", err)
+				return stop, outcomeUnknown("ledger.Do", err)
 			}
 			// A claim with this attempt's token is this attempt's, whatever became
 			// of the answer.
 			owned = e.State == reprise.StateInProgress && e.Token == c.Token
-			return false, nil
+			return stop, nil
 		}
-		return false, storeUnavailable("ledger.Do", err)
+		return stop, storeUnavailable("ledger.Do", err)
 	})
 	return e, owned, busy, err
 }
@@ -141,6 +142,7 @@ func (l *Ledger[TTx]) begin(ctx context.Context, in reprise.Intent, number int, 
 func (s *Staged[TTx]) drive(ctx context.Context, e store.Entry) (verdict, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.ledger.config.WorkTimeout)
 	defer cancel()
+	failpoint.Hit("ledger/claimed")
 	r := s.ledger.open(ctx, e)
 	// Also when the handler panics: the lease is given up, and the next attempt
 	// goes on at once.
@@ -197,9 +199,12 @@ func (r *Run[TTx]) withdraw(refusal *Refusal) (verdict, error) {
 	}
 	ctx, cancel := r.detached()
 	defer cancel()
-	err = r.ledger.rerun(ctx, "ledger.Do", func() (bool, error) {
+	err = r.ledger.rerun(ctx, "ledger.Do", func() (next, error) {
 		err := r.ledger.driver.Withdraw(ctx, r.owner)
-		return errors.Is(err, store.ErrConflict), err
+		if errors.Is(err, store.ErrConflict) {
+			return unstarted, err
+		}
+		return stop, err
 	})
 	if errors.Is(err, store.ErrCommitUnknown) {
 		if _, rerr := r.ledger.resolve(ctx, r.intent); errors.Is(rerr, store.ErrNotFound) {
