@@ -226,8 +226,12 @@ func (c *canonicalizer) isVolatile(name []byte) bool {
 	return slices.ContainsFunc(c.volatile, func(v string) bool { return v == string(name) })
 }
 
-// maxExponentDigits keeps the arithmetic of exponents within 64 bits.
-const maxExponentDigits = 18
+// maxExponentDigits keeps the arithmetic of exponents within 64 bits. It bounds
+// the exponent as it is written and in canonical form.
+const (
+	maxExponentDigits = 18
+	exponentLimit     = 1_000_000_000_000_000_000
+)
 
 // appendNumber appends the canonical form of a JSON number: "0", or an optional
 // minus sign, the digits without zeros at either end, "e", and the power of ten
@@ -263,6 +267,9 @@ func appendNumber(dst, raw []byte) ([]byte, error) {
 		return dst, err
 	}
 	exponent += int64(len(dst)-first-len(bytes.TrimRight(dst[first:], "0"))) - int64(len(fraction))
+	if exponent <= -exponentLimit || exponent >= exponentLimit {
+		return dst, errExponent
+	}
 	dst = dst[:first+copy(dst[first:], digits)]
 	dst = append(dst, 'e')
 	return strconv.AppendInt(dst, exponent, 10), nil
