@@ -131,7 +131,7 @@ type Decision struct {
 }
 
 // End closes the record of the attempt and decides (rules C2, C5 to C9). When it
-// decides against a retry, Error says why.
+// decides against a retry, Failure says why.
 func (c *Call) End(v Verdict) Decision {
 	now := time.Now()
 	c.note(v, now)
@@ -283,9 +283,9 @@ func (c *Call) Outcome() reprise.Outcome {
 // Attempts returns the records so far (rule C9). The slice is the call's own.
 func (c *Call) Attempts() []reprise.Attempt { return c.attempts }
 
-// Error returns why the call ended without success, after an End that decided
+// Failure returns why the call ended without success, after an End that decided
 // against a retry.
-func (c *Call) Error() *Error { return c.stop(c.reason, c.cause) }
+func (c *Call) Failure() *Error { return c.stop(c.reason, c.cause) }
 
 // Stop ends the call for a reason that its user found, such as a request body
 // that can't be sent again. cause may be nil.

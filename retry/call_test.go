@@ -95,7 +95,7 @@ func checkCall(t *rapid.T) {
 				t.Fatal("stopped for no reason")
 			}
 			if v.Outcome != reprise.Succeeded {
-				checkStopped(t, c.Error(), d.Reason)
+				checkStopped(t, c.Failure(), d.Reason)
 			}
 			return
 		}

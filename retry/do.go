@@ -44,7 +44,7 @@ func Do[T any](ctx context.Context, p *Policy, fn func(ctx context.Context, a *r
 			return result, nil
 		}
 		if !d.Retry {
-			return result, c.Error()
+			return result, c.Failure()
 		}
 		if err := c.Wait(d); err != nil {
 			return result, err

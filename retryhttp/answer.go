@@ -22,7 +22,7 @@ const (
 	// Of an answer that nobody will see this much is read, for at most this long,
 	// so that its connection can be used again.
 	drainBytes = 256 << 10
-	drainTime  = 50 * time.Millisecond
+	drainTime  = 250 * time.Millisecond
 )
 
 // StatusError is an answer that is no success, as the error of its attempt.

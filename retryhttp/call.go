@@ -51,7 +51,7 @@ func (c *call) failed() *retry.Error {
 	if c.stop != nil {
 		return c.Stop(retry.ReasonBody, c.stop)
 	}
-	return c.Error()
+	return c.Failure()
 }
 
 // header returns the fields of attempt n, a copy where it differs from the

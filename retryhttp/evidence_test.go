@@ -182,7 +182,7 @@ func TestNeverSent(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		rt.Policy = policy(t, retry.Options{
-			AttemptTimeout: 50 * time.Millisecond,
+			AttemptTimeout: 500 * time.Millisecond,
 			OnAttempt: func(a reprise.Attempt) {
 				if a.Number == 1 {
 					close(release)
@@ -253,7 +253,7 @@ func TestInDoubt(t *testing.T) {
 	}
 	for name, fault := range faults {
 		setup := func(t *testing.T, rt *retryhttp.Transport) (*server, *http.Client) {
-			rt.Policy = policy(t, retry.Options{AttemptTimeout: 300 * time.Millisecond})
+			rt.Policy = policy(t, retry.Options{AttemptTimeout: time.Second})
 			srv := serve(t, func(x exchange) bool {
 				if x.n == 1 {
 					return fault(x)
