@@ -48,6 +48,11 @@ func (e *effects) add(o *effects) {
 	}
 }
 
+// one reports whether everything happened exactly once.
+func (e *effects) one() bool {
+	return e.Orders == 1 && e.Payments == 1 && e.Charges == 1 && worst(e.Events, 1) == 1 && worst(e.Deliveries, 1) == 1
+}
+
 // kinds are the events that one paid order makes.
 var kinds = []string{"order.created", "payment.captured"}
 

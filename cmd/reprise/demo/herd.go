@@ -32,20 +32,34 @@ func (s *scene) buyQuietly(ctx context.Context, p *purchase) (attempts int, err 
 // countHerd counts the effects of every client by itself: two orders of one and
 // none of another must not add up to the right number.
 func (s *scene) countHerd(ctx context.Context, purchases []*purchase) error {
+	const counters = 16
 	total := newEffects()
-	for _, p := range purchases {
-		ref, _ := p.orderBody["ref"].(string)
-		e, err := s.effects(ctx, ref)
-		if err != nil {
-			return err
-		}
-		total.add(e)
-		if e.Orders != 1 || e.Payments != 1 || e.Charges != 1 || worst(e.Events, 1) != 1 || worst(e.Deliveries, 1) != 1 {
-			s.wrong("%s has %+v, want one of each", ref, *e)
-		}
+	var mu sync.Mutex
+	var failed error
+	todo := make(chan *purchase)
+	var wg sync.WaitGroup
+	for range counters {
+		wg.Go(func() {
+			for p := range todo {
+				ref, _ := p.orderBody["ref"].(string)
+				e, err := s.effects(ctx, ref)
+				mu.Lock()
+				if err != nil {
+					failed = err
+				} else if total.add(e); !e.one() {
+					s.wrong("%s has %+v, want one of each", ref, *e)
+				}
+				mu.Unlock()
+			}
+		})
 	}
+	for _, p := range purchases {
+		todo <- p
+	}
+	close(todo)
+	wg.Wait()
 	s.take(total)
-	return nil
+	return failed
 }
 
 // gate lets the requests under one key pass when n of them have arrived.

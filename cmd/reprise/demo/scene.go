@@ -159,6 +159,8 @@ func (s *scene) tell(a answer) {
 		switch {
 		case at.Err != nil && at.Status == 0:
 			s.say("attempt %d: no answer (%s): the outcome is %s", at.Number, cause(at.Err), at.Outcome)
+		case at.Outcome == reprise.Unknown:
+			s.say("attempt %d: %d: the outcome is unknown", at.Number, at.Status)
 		case at.Status >= 300:
 			s.say("attempt %d: %d %s", at.Number, at.Status, a.Code)
 		default:
