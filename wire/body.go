@@ -93,7 +93,7 @@ func parseMediaType(field string) mediaType {
 		return mediaType{essence: field}
 	}
 	essence, params, err := mime.ParseMediaType(field)
-	if err != nil {
+	if err != nil || !strings.Contains(essence, "/") {
 		return mediaType{essence: strings.Trim(field, " \t"), malformed: true}
 	}
 	return mediaType{essence: essence, params: params}
