@@ -26,6 +26,11 @@ const (
 	readTimeout       = 30 * time.Second
 	idleTimeout       = 2 * time.Minute
 	maxHeaderBytes    = 64 << 10
+
+	// maxDiscard is how much of a request is read and thrown away after it was
+	// answered. A client that is still sending when the connection is closed is
+	// told of a reset, and not of the answer.
+	maxDiscard = 32 << 20
 )
 
 // Listener is one address that is listened on.
@@ -49,13 +54,25 @@ func Listen(role, addr string, h http.Handler, log *slog.Logger) (*Listener, err
 			"the %s listener can't listen: %w", role, err)
 	}
 	return &Listener{role: role, net: l, server: &http.Server{
-		Handler:           h,
+		Handler:           discarding(h),
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}}, nil
+}
+
+// discarding answers with h and takes what h has left of the request, so that
+// the answer to a body that is too large is heard. A client that waits to be
+// asked for its body is not asked.
+func discarding(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r)
+		if r.Header.Get("Expect") == "" {
+			_, _ = io.CopyN(io.Discard, r.Body, maxDiscard)
+		}
+	})
 }
 
 // Addr returns the address, with the port that was found if it was 0.

@@ -1,0 +1,368 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package shop_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/reprise-go/reprise"
+	"github.com/reprise-go/reprise/cmd/reprise/psp"
+	"github.com/reprise-go/reprise/cmd/reprise/shop"
+)
+
+// paid is what one order and one payment with one ref come to.
+var paid = effects{
+	Orders: 1, Payments: 1, Charges: 1, Events: counts{"order.created": 1, "payment.captured": 1},
+}
+
+// unpaid is what an order comes to that isn't paid.
+var unpaid = effects{Orders: 1, Events: counts{"order.created": 1}}
+
+func impatient(c *shop.Config) { c.PSPTimeout = 300 * time.Millisecond }
+
+func TestPay(t *testing.T) {
+	t.Parallel()
+	w := open(t)
+
+	t.Run("charges the order's amount once", func(t *testing.T) {
+		w := w.in(t)
+		path, key := w.order("paid"), newKey()
+		first := w.pay(path, key, "paid")
+		w.want(first, 201, "")
+		if first.header.Get("Location") != "/payments/"+first.text("id") || first.text("order_id") != path[len("/orders/"):] ||
+			first.text("status") != "captured" || first.member("amount") != 1200.0 || first.text("currency") != "EUR" ||
+			first.text("psp_reference") == "" || first.text("ref") != "paid" {
+			t.Error(first)
+		}
+		for range 2 {
+			if again := w.pay(path, key, "paid"); again.status != 201 || again.body != first.body || !again.replayed() {
+				t.Fatal(again)
+			}
+		}
+		if r := w.get(first.header.Get("Location")); r.status != 200 || r.body != first.body {
+			t.Error(r)
+		}
+		if r := w.get(path); r.text("status") != "paid" || r.header.Get("ETag") != `"2"` {
+			t.Error(r)
+		}
+		w.settle("paid", paid)
+	})
+	t.Run("calls the provider with the payment's id under a key derived from the caller's", func(t *testing.T) {
+		w := w.in(t)
+		before := len(w.provider.charges())
+		key := newKey()
+		r := w.pay(w.order("derived"), key, "derived")
+		w.want(r, 201, "")
+		sent := w.provider.charges()[before:]
+		if len(sent) != 1 {
+			t.Fatalf("%d requests", len(sent))
+		}
+		var body struct {
+			Reference, Currency, Source string
+			Amount                      int
+		}
+		if err := json.Unmarshal([]byte(sent[0].body), &body); err != nil {
+			t.Fatal(err)
+		}
+		if body.Reference != r.text("id") || body.Amount != 1200 || body.Currency != "EUR" || body.Source != "card" {
+			t.Error(sent[0].body)
+		}
+		derived := reprise.Intent{Caller: "alice", Operation: "pay-order", Key: reprise.Key(key)}.Derive("charge")
+		if sent[0].key != `"`+string(derived)+`"` {
+			t.Errorf("the provider saw key %s; want %s", sent[0].key, derived)
+		}
+	})
+	t.Run("409 order-paid under another key, stored", func(t *testing.T) {
+		w := w.in(t)
+		path, key := w.order("again"), newKey()
+		w.want(w.pay(path, newKey(), "again"), 201, "")
+		first := w.pay(path, key, "again")
+		w.want(first, 409, "order-paid")
+		if again := w.pay(path, key, "again"); !again.replayed() || again.body != first.body {
+			t.Error(again)
+		}
+		w.want(w.change(path, "", `"2"`, 5), 409, "order-paid")
+		stored := newKey()
+		w.want(w.cancel(path, stored, `"2"`), 409, "order-paid")
+		if again := w.cancel(path, stored, `"2"`); !again.replayed() {
+			t.Error(again)
+		}
+		w.settle("again", paid)
+	})
+	t.Run("409 order-cancelled, stored", func(t *testing.T) {
+		w := w.in(t)
+		path, key := w.order("cancelled"), newKey()
+		w.want(w.cancel(path, "", `"1"`), 200, "")
+		w.want(w.pay(path, key, "cancelled"), 409, "order-cancelled")
+		if again := w.pay(path, key, "cancelled"); !again.replayed() {
+			t.Error(again)
+		}
+		w.settle("cancelled", effects{Orders: 1, Events: counts{"order.created": 1, "order.cancelled": 1}})
+	})
+	t.Run("404 for no order and for another caller's, not stored", func(t *testing.T) {
+		w := w.in(t)
+		path, key := w.order("mine"), newKey()
+		w.want(w.pay("/orders/ord_none", key, "mine"), 404, "not-found")
+		other := w.do(call{method: "POST", path: path + "/payments", key: key, body: paymentBody("mine"), caller: "bob"})
+		w.want(other, 404, "not-found")
+		w.want(w.pay(path, key, "mine"), 201, "")
+		w.settle("mine", paid)
+	})
+	t.Run("422 for one key with another body or another order", func(t *testing.T) {
+		w := w.in(t)
+		path, other, key := w.order("body"), w.order("other"), newKey()
+		w.want(w.pay(path, key, "body"), 201, "")
+		w.want(w.pay(path, key, "other"), 422, "key-reused")
+		w.want(w.pay(other, key, "body"), 422, "key-reused")
+		w.settle("body", paid)
+		w.settle("other", unpaid)
+	})
+	t.Run("402 for a decline, stored, and the order is free for another key", func(t *testing.T) {
+		w := w.in(t)
+		body := orderBody("declined")
+		body["amount"] = psp.DefaultDeclineOver + 1
+		path := w.do(call{method: "POST", path: "/orders", key: newKey(), body: body}).header.Get("Location")
+		key := newKey()
+		first := w.pay(path, key, "declined")
+		w.want(first, 402, "declined")
+		if again := w.pay(path, key, "declined"); !again.replayed() || again.body != first.body {
+			t.Error(again)
+		}
+		w.settle("declined", unpaid)
+		w.want(w.change(path, "", `"1"`, 100), 200, "")
+		w.want(w.pay(path, key, "declined"), 402, "declined")
+		w.want(w.pay(path, newKey(), "declined"), 201, "")
+		w.settle("declined", effects{
+			Orders: 1, Payments: 1, Charges: 1,
+			Events: counts{"order.created": 1, "order.updated": 1, "payment.captured": 1},
+		})
+	})
+	t.Run("captures one payment of 32 that come at once under one key", func(t *testing.T) {
+		w := w.in(t)
+		path, key := w.order("crowd"), newKey()
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		bodies := map[string]bool{}
+		for range 32 {
+			wg.Go(func() {
+				r := w.pay(path, key, "crowd")
+				if r.status != 201 {
+					t.Error(r)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				bodies[r.body] = true
+			})
+		}
+		wg.Wait()
+		if len(bodies) != 1 {
+			t.Errorf("%d different answers", len(bodies))
+		}
+		w.settle("crowd", paid)
+	})
+	t.Run("captures one payment of 32 that come at once under 32 keys", func(t *testing.T) {
+		w := w.in(t)
+		path := w.order("keys")
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		got := map[int]int{}
+		for range 32 {
+			wg.Go(func() {
+				r := w.pay(path, newKey(), "keys")
+				if r.status == 409 && r.text("code") != "order-paid" && r.text("code") != "payment-in-progress" {
+					t.Error(r)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				got[r.status]++
+			})
+		}
+		wg.Wait()
+		if got[201] != 1 || got[409] != 31 {
+			t.Errorf("answers %v", got)
+		}
+		w.settle("keys", paid)
+	})
+}
+
+func TestPayWithProviderInTrouble(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []psp.Fault{
+		psp.CommitThenReset, psp.Hang, psp.HangBefore, psp.ErrorAfterCommit, psp.ErrorBefore, psp.Conflict,
+	} {
+		t.Run(string(fault), func(t *testing.T) {
+			t.Parallel()
+			w := open(t, impatient)
+			path, key := w.order("trouble"), newKey()
+			w.provider.fault(t, 1, fault)
+			r := w.pay(path, key, "trouble")
+			w.want(r, 503, "outcome-unknown")
+			if r.header.Get("Retry-After") == "" || r.text("retry") != "same-key" || r.text("outcome") != "unknown" {
+				t.Error(r)
+			}
+			if n := w.provider.fired(t, fault); n != 1 {
+				t.Fatalf("the fault fired %d times", n)
+			}
+			w.want(w.pay(path, key, "trouble"), 201, "")
+			w.want(w.pay(path, newKey(), "trouble"), 409, "order-paid")
+			w.settle("trouble", paid)
+			sent := w.provider.charges()
+			if len(sent) != 2 || sent[0] != sent[1] {
+				t.Errorf("the provider was sent %v; want the same key and bytes twice", sent)
+			}
+		})
+	}
+	t.Run("that can't be reached", func(t *testing.T) {
+		t.Parallel()
+		w := open(t, impatient, func(c *shop.Config) { c.PSP = "http://127.0.0.1:1" })
+		path, key := w.order("away"), newKey()
+		w.want(w.pay(path, key, "away"), 503, "outcome-unknown")
+		w.want(w.pay(path, key, "away"), 503, "outcome-unknown")
+		w.want(w.pay(path, newKey(), "away"), 409, "payment-in-progress")
+		if n := pages(t, w.admin, "/ledger?state=in_progress"); len(n) != 1 {
+			t.Errorf("in progress: %v", n)
+		}
+		if r := send(t, "GET", w.admin+"/effects?caller=alice&ref=away", nil, nil); r.status != 503 {
+			t.Errorf("effects are told although the provider can't be asked: %v", r)
+		}
+	})
+}
+
+// answering is a provider that gives every charge the same answer.
+func answering(t *testing.T, status int, body string) func(*shop.Config) {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /charges", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(body))
+	})
+	mux.HandleFunc("GET /charges", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"items":[],"next":null}`)) })
+	url := serveTest(t, mux)
+	return func(c *shop.Config) { c.PSP = url }
+}
+
+func TestPayWithProviderThatMakesNoSense(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		status int
+		body   string
+	}{
+		"200 without a charge":          {200, `{}`},
+		"200 that is no JSON":           {200, `OK`},
+		"200 for a decline":             {200, `{"id":"c","reference":"other","status":"declined"}`},
+		"200 for another payment":       {200, `{"id":"c","reference":"other","status":"captured"}`},
+		"402 without a charge":          {402, ``},
+		"a redirect":                    {302, ``},
+		"401, which is our own mistake": {401, ``},
+		"429":                           {429, ``},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := open(t, answering(t, row.status, row.body))
+			path := w.order("nonsense")
+			w.want(w.pay(path, newKey(), "nonsense"), 503, "outcome-unknown")
+			if r := w.get(path); r.text("status") != "open" {
+				t.Error(r)
+			}
+		})
+	}
+	t.Run("400 is its last word", func(t *testing.T) {
+		t.Parallel()
+		w := open(t, answering(t, 400, `{"error":"other parameters"}`))
+		path, key := w.order("refused"), newKey()
+		w.want(w.pay(path, key, "refused"), 402, "declined")
+		if again := w.pay(path, key, "refused"); !again.replayed() {
+			t.Error(again)
+		}
+		w.settle("refused", unpaid)
+	})
+}
+
+func TestPaymentInProgress(t *testing.T) {
+	t.Parallel()
+	w := open(t, func(c *shop.Config) { c.Wait, c.PSPTimeout = 50*time.Millisecond, 20*time.Second })
+	path, key := w.order("busy"), newKey()
+	w.provider.fault(t, 1, psp.Hang)
+	first := make(chan reply, 1)
+	go func() { first <- w.pay(path, key, "busy") }()
+	if !eventually(func() bool { return w.provider.fired(t, psp.Hang) == 1 }) {
+		t.Fatal("the fault did not fire")
+	}
+
+	t.Run("409 in-progress under the same key, with Retry-After", func(t *testing.T) {
+		w := w.in(t)
+		r := w.pay(path, key, "busy")
+		w.want(r, 409, "in-progress")
+		if r.header.Get("Retry-After") == "" || r.text("retry") != "same-key" {
+			t.Error(r)
+		}
+	})
+	t.Run("422 under the same key with another body", func(t *testing.T) {
+		w := w.in(t)
+		w.want(w.pay(path, key, "other"), 422, "key-reused")
+	})
+	other, changed, cancelled := newKey(), newKey(), newKey()
+	t.Run("409 payment-in-progress for every other change", func(t *testing.T) {
+		w := w.in(t)
+		w.want(w.pay(path, other, "busy"), 409, "payment-in-progress")
+		w.want(w.change(path, changed, `"1"`, 5), 409, "payment-in-progress")
+		w.want(w.cancel(path, cancelled, `"1"`), 409, "payment-in-progress")
+		w.want(w.change(path, "", `"1"`, 5), 409, "payment-in-progress")
+		if n := pages(t, w.admin, "/ledger?state=in_progress"); len(n) != 1 {
+			t.Errorf("in progress: %v", n)
+		}
+	})
+	t.Run("which is not stored: the keys are free when it is over", func(t *testing.T) {
+		w := w.in(t)
+		w.provider.psp.Release()
+		r := <-first
+		w.want(r, 503, "outcome-unknown")
+		w.want(w.pay(path, key, "busy"), 201, "")
+		for _, r := range []reply{
+			w.pay(path, other, "busy"), w.change(path, changed, `"1"`, 5), w.cancel(path, cancelled, `"1"`),
+		} {
+			w.want(r, 409, "order-paid")
+			if r.replayed() {
+				t.Error(r)
+			}
+		}
+		w.settle("busy", paid)
+	})
+}
+
+func TestRecovery(t *testing.T) {
+	t.Parallel()
+	t.Run("by itself, without the client", func(t *testing.T) {
+		t.Parallel()
+		w := open(t, func(c *shop.Config) { c.Lease = 300 * time.Millisecond })
+		path, key := w.order("alone"), newKey()
+		w.provider.fault(t, 1, psp.CommitThenReset)
+		w.want(w.pay(path, key, "alone"), 503, "outcome-unknown")
+		w.settle("alone", paid)
+		if r := w.pay(path, key, "alone"); r.status != 201 || !r.replayed() {
+			t.Error(r)
+		}
+	})
+	t.Run("on demand", func(t *testing.T) {
+		t.Parallel()
+		w := open(t)
+		path, key := w.order("asked"), newKey()
+		w.provider.fault(t, 1, psp.ErrorBefore)
+		w.want(w.pay(path, key, "asked"), 503, "outcome-unknown")
+		r := send(t, "POST", w.admin+"/recover", nil, nil)
+		if r.status != 200 || r.member("found") != 1.0 || r.member("completed") != 1.0 {
+			t.Fatal(r)
+		}
+		w.settle("asked", paid)
+		if r := w.pay(path, key, "asked"); r.status != 201 || !r.replayed() {
+			t.Error(r)
+		}
+		if r := send(t, "POST", w.admin+"/recover", nil, nil); r.member("found") != 0.0 {
+			t.Error(r)
+		}
+	})
+}
