@@ -77,8 +77,8 @@ type Ledger[TTx any] interface {
 	// the record, ErrBusy or ErrConflict.
 	//
 	// work may run several times when the driver re-runs a transaction that the
-	// database ended; an error or panic from work rolls back, keeps nothing, and
-	// is returned or repeated as it is. The error may be ErrConflict,
+	// database ended; an error or panic from work, or the end of its goroutine,
+	// rolls back, keeps nothing, and is returned or repeated as it is. The error may be ErrConflict,
 	// ErrUnavailable, ErrCommitUnknown, ErrBusy or ErrTxMisuse.
 	//
 	// ctx bounds the wait for the transaction to start and the work. COMMIT never
@@ -119,7 +119,9 @@ type EntryFilter struct {
 }
 
 // Ownership names one holding of one run. Every write of the run is conditional
-// on it (rule S2).
+// on it (rule S2). None is given out twice, not even after the run was withdrawn
+// or forgotten and the intent has begun anew. It ends with a takeover, not with
+// the lease: an owner that nobody has replaced may still renew.
 type Ownership struct {
 	ID    reprise.IntentID
 	Epoch int64
