@@ -54,22 +54,16 @@ func (c *Conn) Close() error {
 
 // Exec runs one statement of the driver's own and returns how many rows it
 // changed. The statement stays prepared; so the set of queries must be finite.
-func (c *Conn) Exec(ctx context.Context, query string, args ...any) (int64, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s, err := c.prepare(ctx, query)
-	if err != nil {
-		return 0, err
-	}
-	named, err := namedValues(args)
-	if err != nil {
-		return 0, err
-	}
-	res, err := execStmt(ctx, s, named)
-	if err != nil {
-		return 0, err
-	}
-	return res.RowsAffected()
+func (c *Conn) Exec(ctx context.Context, query string, args ...any) (changed int64, err error) {
+	err = c.run(ctx, query, args, func(s driver.Stmt, named []driver.NamedValue) error {
+		res, err := execStmt(ctx, s, named)
+		if err != nil {
+			return err
+		}
+		changed, err = res.RowsAffected()
+		return err
+	})
+	return changed, err
 }
 
 // Script runs a text of several statements without arguments, once.
@@ -91,36 +85,38 @@ func (c *Conn) Script(ctx context.Context, text string) error {
 
 // Query runs one statement of the driver's own and hands each row to row; the
 // slice is reused. It stops at the first error.
-func (c *Conn) Query(ctx context.Context, row func([]driver.Value) error, query string, args ...any) (err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	s, err := c.prepare(ctx, query)
-	if err != nil {
-		return err
-	}
+func (c *Conn) Query(ctx context.Context, row func([]driver.Value) error, query string, args ...any) error {
+	return c.run(ctx, query, args, func(s driver.Stmt, named []driver.NamedValue) error {
+		rows, err := queryStmt(ctx, s, named)
+		if err != nil {
+			return err
+		}
+		return errors.Join(eachRow(rows, row), rows.Close())
+	})
+}
+
+// run uses the prepared statement of query. One that has failed is not used
+// again: what state it is in is the raw driver's secret.
+func (c *Conn) run(ctx context.Context, query string, args []any, use func(driver.Stmt, []driver.NamedValue) error) error {
 	named, err := namedValues(args)
 	if err != nil {
 		return err
 	}
-	rows, err := queryStmt(ctx, s, named)
-	if err != nil {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s, ok := c.prepared[query]
+	if !ok {
+		if s, err = prepareRaw(ctx, c.raw, query); err != nil {
+			return err
+		}
+		c.prepared[query] = s
+	}
+	if err := use(s, named); err != nil {
+		delete(c.prepared, query)
+		_ = s.Close()
 		return err
 	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	return eachRow(rows, row)
-}
-
-// prepare returns the statement of query, prepared once. The caller holds mu.
-func (c *Conn) prepare(ctx context.Context, query string) (driver.Stmt, error) {
-	if s, ok := c.prepared[query]; ok {
-		return s, nil
-	}
-	s, err := prepareRaw(ctx, c.raw, query)
-	if err != nil {
-		return nil, err
-	}
-	c.prepared[query] = s
-	return s, nil
+	return nil
 }
 
 // connector gives database/sql as many guards as it asks for: each belongs to

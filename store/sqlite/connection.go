@@ -131,6 +131,14 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// inTransaction reports whether the shared transaction is still there. SQLite ends it by
+// itself after some errors, such as a full disk, and what is then run thinking
+// to be inside it would be committed on the spot.
+func (c *connection) inTransaction() bool {
+	err := c.exec("BEGIN")
+	return err != nil && strings.Contains(err.Error(), "within a transaction")
+}
+
 // rollback ends the shared transaction and says whether it was still open.
 func (c *connection) rollback() (open bool, err error) {
 	switch err := c.exec("ROLLBACK"); {

@@ -104,6 +104,9 @@ func text(v driver.Value) string {
 // files of that host (rule S3). In microseconds, as all times are stored.
 func now() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
 
+// later is a time as it will be read back.
+func later(at time.Time, d time.Duration) time.Time { return at.Add(d).Truncate(time.Microsecond) }
+
 // micros is how a time is stored; zero is NULL.
 func micros(t time.Time) any {
 	if t.IsZero() {

@@ -46,6 +46,9 @@ func (d *Driver) Accept(ctx context.Context, tx *sql.Tx, r store.Receipt) (fresh
 
 // PurgeInbox implements store.Inbox.
 func (d *Driver) PurgeInbox(ctx context.Context, age time.Duration, limit int) (deleted int, err error) {
+	if limit < 1 {
+		return 0, fmt.Errorf("sqlite: PurgeInbox's limit is %d; it is at least 1", limit)
+	}
 	err = d.writer.do(ctx, func(s *session) error {
 		return s.atomic(func() error {
 			n, err := s.conn.Exec(context.Background(), "DELETE FROM reprise_inbox WHERE rowid IN "+

@@ -42,7 +42,7 @@ func (d *Driver) Execute(ctx context.Context, c store.Claim,
 			e, executed = prior, false
 			return nil
 		}
-		e, err = s.execute(ctx, c, prior.Epoch != 0 || !prior.ClaimedAt.IsZero(), work)
+		e, err = s.execute(ctx, c, !prior.ClaimedAt.IsZero(), work)
 		executed = err == nil
 		return err
 	})
@@ -92,8 +92,8 @@ func (s *session) prove(e store.Entry) {
 func complete(e *store.Entry, c store.Completion) {
 	at := now()
 	e.State, e.Result = reprise.StateCompleted, c.Result
-	e.CompletedAt, e.ExpiresAt = at, at.Add(c.Retention)
-	e.TombstoneUntil = at.Add(max(c.Retention, c.Tombstone))
+	e.CompletedAt, e.ExpiresAt = at, later(at, c.Retention)
+	e.TombstoneUntil = later(at, max(c.Retention, c.Tombstone))
 	if c.OmitBody {
 		e.State, e.ExpiresAt = reprise.StateTombstone, at
 		e.Result.Header, e.Result.Body = nil, nil

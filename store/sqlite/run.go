@@ -50,7 +50,7 @@ func (d *Driver) Begin(ctx context.Context, c store.Claim, input []byte, lease t
 func begun(c store.Claim, input []byte, at time.Time, lease time.Duration) store.Entry {
 	return store.Entry{
 		ID: c.Intent.ID(), Intent: c.Intent, State: reprise.StateInProgress, Token: c.Token,
-		Input: input, Epoch: at.UnixMicro(), LeaseUntil: at.Add(lease), Drives: 1, ClaimedAt: at,
+		Input: input, Epoch: at.UnixMicro(), LeaseUntil: later(at, lease), Drives: 1, ClaimedAt: at,
 	}
 }
 
@@ -58,7 +58,7 @@ func begun(c store.Claim, input []byte, at time.Time, lease time.Duration) store
 func taken(e store.Entry, at time.Time, lease time.Duration) store.Entry {
 	e.Epoch++
 	e.Drives++
-	e.LeaseUntil = at.Add(lease)
+	e.LeaseUntil = later(at, lease)
 	return e
 }
 

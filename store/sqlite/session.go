@@ -65,7 +65,7 @@ func (s *session) lend(ctx context.Context, work func(context.Context, *sql.Tx) 
 		return err // a statement that this kept from running left no error behind
 	}
 	if err := tx.Seal(); err != nil {
-		return err
+		return blame(err, tx)
 	}
 	if finish != nil {
 		if err := finish(); err != nil {

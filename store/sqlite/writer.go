@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// maxBatchTime bounds the work of one batch, and so how long the first of it
-	// waits for its COMMIT: a share of the 10 ms that a request may take.
+	// maxBatchTime bounds the work of one batch while others wait, and so how long
+	// the first of it waits for its COMMIT: a share of the 10 ms that a request may
+	// take.
 	maxBatchTime = 4 * time.Millisecond
 	// After this long without a pause the write lock is left free for a moment,
 	// or another process that polls for it would never see it free.
@@ -34,10 +35,11 @@ const (
 // own goroutine, where its panics and its context belong, and passes the turn on
 // to the next one that waits. The one with nobody behind it commits for all.
 type writer struct {
-	db      *sql.DB
-	options Options
-	wake    chan<- struct{}
-	turn    turn
+	db        *sql.DB
+	options   Options
+	batchTime time.Duration
+	wake      chan<- struct{}
+	turn      turn
 	// lent is the session whose handler is at work now, for Enqueue to find.
 	lent atomic.Pointer[session]
 
@@ -66,7 +68,7 @@ type batch struct {
 }
 
 func newWriter(db *sql.DB, options Options, wake chan<- struct{}) *writer {
-	return &writer{db: db, options: options, wake: wake}
+	return &writer{db: db, options: options, batchTime: maxBatchTime, wake: wake}
 }
 
 // open takes and verifies the connection. It is called before the first do.
@@ -148,6 +150,7 @@ func (w *writer) join(ctx context.Context, deadline time.Time, alone bool, work 
 	s.active.Store(true)
 	defer s.active.Store(false)
 	if err := work(s); err != nil {
+		b.broken = b.broken || !w.conn.inTransaction()
 		if b.broken || b.members == 0 {
 			return nil, err
 		}
@@ -161,7 +164,7 @@ func (w *writer) join(ctx context.Context, deadline time.Time, alone bool, work 
 // committed otherwise.
 func (w *writer) leave(alone bool) {
 	b := w.batch
-	full := b == nil || alone || b.broken || b.members >= w.options.MaxBatch || time.Since(b.started) >= maxBatchTime
+	full := b == nil || alone || b.broken || b.members >= w.options.MaxBatch || time.Since(b.started) >= w.batchTime
 	if !full && w.turn.pass() {
 		return
 	}
@@ -196,6 +199,7 @@ func (w *writer) begin(ctx context.Context, deadline time.Time) error {
 		}
 	}
 	if err := w.conn.beginImmediate(ctx, deadline); err != nil {
+		w.rollback() // an error does not prove that nothing was begun
 		return err
 	}
 	w.batch = &batch{started: time.Now(), done: make(chan struct{})}
@@ -242,8 +246,7 @@ func (w *writer) rollback() (open bool) {
 
 // settle decides what a failed COMMIT means for the members.
 func (w *writer) settle(b *batch, err error) {
-	open := w.rollback()
-	kept, certain := w.established(b, err, open)
+	kept, certain := w.established(b, err, w.rollback())
 	switch {
 	case kept:
 		return
@@ -275,12 +278,12 @@ func (w *writer) established(b *batch, err error, open bool) (kept, certain bool
 		return false, false
 	}
 	if w.conn == nil && w.open(context.Background()) != nil {
-		return false, proven
+		return false, proven && open
 	}
 	if b.proof != nil {
 		found, err := w.conn.has(b.proof)
 		if err != nil {
-			return false, proven
+			return false, proven && open
 		}
 		if found {
 			return true, true

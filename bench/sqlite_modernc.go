@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	_ "modernc.org/sqlite" // registers "sqlite"
+)
+
+var modernc = sqliteDriver{
+	name: "sqlite", module: "modernc",
+	open: func(path string) string {
+		return "file:" + path + "?_txlock=immediate&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=busy_timeout(5000)"
+	},
+}
