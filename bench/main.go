@@ -1,5 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Command bench measures reprise against itself and against what people do
+// without it, always as ratios within one run on one machine.
+//
+//	go run ./bench NAME [--json] [--runs N]
+//
+// It exits with 1 if a row misses its target.
 package main
 
-func main() {}
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+)
+
+// benches holds every benchmark by name.
+var benches = map[string]func(ctx context.Context, r *report, runs int) error{
+	"sqlite": benchSQLite,
+}
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	names := append(slices.Sorted(maps.Keys(benches)), "all")
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.Usage = func() {
+		fmt.Fprintf(os.Stderr, "usage: bench %s [--json] [--runs N]\n", strings.Join(names, "|"))
+	}
+	asJSON := flags.Bool("json", false, "one JSON object per row")
+	runs := flags.Int("runs", 5, "rounds, of which the median counts")
+	if len(os.Args) < 2 || !slices.Contains(names, os.Args[1]) {
+		flags.Usage()
+		return 3
+	}
+	if err := flags.Parse(os.Args[2:]); err != nil || *runs < 1 {
+		flags.Usage()
+		return 3
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	r := &report{json: *asJSON, out: os.Stdout}
+	for _, name := range names[:len(names)-1] {
+		if os.Args[1] != name && os.Args[1] != "all" {
+			continue
+		}
+		if err := benches[name](ctx, r, *runs); err != nil {
+			fmt.Fprintf(os.Stderr, "error: %v\n", err)
+			return 4
+		}
+	}
+	if r.missed {
+		return 1
+	}
+	return 0
+}
