@@ -158,6 +158,38 @@ func TestDoFaults(t *testing.T) {
 		})
 	})
 
+	t.Run("L7: the search goes on when the work's own time is over", func(t *testing.T) {
+		setup(t, func(t *testing.T, b *bundle) {
+			var kept store.Entry
+			b.driver.execute = func(ctx context.Context, c store.Claim, work scriptedWork) (store.Entry, bool, error) {
+				done, err := work(ctx, nil)
+				kept = completed(c, done)
+				time.Sleep(time.Minute) // Twice the WorkTimeout.
+				return store.Entry{}, false, errors.Join(store.ErrCommitUnknown, err)
+			}
+			b.driver.resolve = func(ctx context.Context, _ reprise.Intent) (store.Entry, error) { return kept, ctx.Err() }
+			if a, err := b.ledger.Do(t.Context(), in, ledger.Options{}, b.work); err != nil || a.Replayed {
+				t.Errorf("got %+v, %v", a, err)
+			}
+		})
+	})
+
+	t.Run("a database too busy to begin anything is given up after the wait", func(t *testing.T) {
+		setup(t, func(t *testing.T, b *bundle) {
+			tries := 0
+			b.driver.execute = func(context.Context, store.Claim, scriptedWork) (store.Entry, bool, error) {
+				tries++
+				time.Sleep(1500 * time.Millisecond)
+				return store.Entry{}, false, store.ErrConflict
+			}
+			_, err := b.ledger.Do(t.Context(), in, ledger.Options{}, b.work)
+			check(t, err, reprise.CodeStoreUnavailable, reprise.NotProcessed)
+			if tries != 2 {
+				t.Errorf("%d tries of 1.5s within a wait of 2s", tries)
+			}
+		})
+	})
+
 	t.Run("a commit that work's own error forestalled is not unknown", func(t *testing.T) {
 		setup(t, func(t *testing.T, b *bundle) {
 			b.driver.execute = func(ctx context.Context, _ store.Claim, work scriptedWork) (store.Entry, bool, error) {

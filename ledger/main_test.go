@@ -4,6 +4,7 @@ package ledger_test
 
 import (
 	"log/slog"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -12,5 +13,8 @@ import (
 func TestMain(m *testing.M) {
 	// Faults are the subject here; what is logged of them would bury a failure.
 	slog.SetDefault(slog.New(slog.DiscardHandler))
+	if spec := os.Getenv(victimVariable); spec != "" {
+		os.Exit(victim(spec))
+	}
 	goleak.VerifyTestMain(m)
 }

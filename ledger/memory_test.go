@@ -67,6 +67,8 @@ type process struct {
 
 	// frozen, if not nil, holds the process up until it is closed, as SIGSTOP does.
 	frozen chan struct{}
+	// slow is how long a renewal is on its way.
+	slow time.Duration
 
 	commits int
 	hit     bool
@@ -173,8 +175,12 @@ func (p *process) owned(o store.Ownership) (*store.Entry, error) {
 	return e, nil
 }
 
-// Renew is not one of the commits that meet faults: it decides nothing.
+// Renew is not one of the commits that meet faults: it decides nothing. One that
+// is on its way arrives, whatever becomes of its context.
 func (p *process) Renew(_ context.Context, o store.Ownership, lease time.Duration) error {
+	if lease > 0 {
+		time.Sleep(p.slow)
+	}
 	end, err := p.reach()
 	if err != nil {
 		return err
@@ -205,6 +211,9 @@ func (p *process) Withdraw(_ context.Context, o store.Ownership) error {
 func (p *process) Phase(ctx context.Context, o store.Ownership, lease time.Duration,
 	work func(ctx context.Context, tx *memoryTx) (store.PhaseWrites, error),
 ) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	end, err := p.reach()
 	if err != nil {
 		return err

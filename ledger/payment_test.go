@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 // provider is another system: it recognises keys, and counts effects by key.
 type provider struct {
+	mu sync.Mutex
 	// charges are effects, by key; sends counts requests, declines included.
 	charges map[reprise.Key]string
 	sends   int
@@ -36,14 +38,7 @@ func (p *provider) charge(_ context.Context, key reprise.Key, request []byte) ([
 			return nil, err
 		}
 	}
-	p.sends++
-	if p.requests[key] == nil {
-		p.requests[key] = map[string]bool{}
-	}
-	p.requests[key][string(request)] = true
-	if !p.decline {
-		p.charges[key] = string(request)
-	}
+	p.receive(key, request)
 	if p.after != nil {
 		if err := p.after(); err != nil {
 			return nil, err
@@ -57,9 +52,22 @@ func (p *provider) charge(_ context.Context, key reprise.Key, request []byte) ([
 	return []byte("charge of " + string(key)), nil
 }
 
+func (p *provider) receive(key reprise.Key, request []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sends++
+	if p.requests[key] == nil {
+		p.requests[key] = map[string]bool{}
+	}
+	p.requests[key][string(request)] = true
+	if !p.decline {
+		p.charges[key] = string(request)
+	}
+}
+
 // check reports what the provider must never see: more than one effect, another
 // key, or other bytes under one key.
-func (p *provider) check(t *testing.T, in reprise.Intent, charges int) {
+func (p *provider) check(t tester, in reprise.Intent, charges int) {
 	t.Helper()
 	if len(p.charges) != charges {
 		t.Errorf("%d charges, want %d: %v", len(p.charges), charges, p.charges)
@@ -108,8 +116,15 @@ func pay(p *provider, seen func(error)) ledger.Handler[*memoryTx] {
 	}
 }
 
+// tester is what a test and a property have in common.
+type tester interface {
+	Helper()
+	Errorf(format string, args ...any)
+	Fatal(args ...any)
+}
+
 // start declares the operation "pay" in a process.
-func start(t *testing.T, p *process, h ledger.Handler[*memoryTx], c *ledger.Config) (*ledger.Ledger[*memoryTx], *ledger.Staged[*memoryTx]) {
+func start(t tester, p *process, h ledger.Handler[*memoryTx], c *ledger.Config) (*ledger.Ledger[*memoryTx], *ledger.Staged[*memoryTx]) {
 	t.Helper()
 	l, err := ledger.New[*memoryTx](p, c)
 	if err != nil {

@@ -266,6 +266,59 @@ func TestStagedDo(t *testing.T) {
 		})
 	})
 
+	t.Run("an answer that comes when the time is over is recorded all the same", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			db, psp := newMemory(), newProvider()
+			psp.after = func() error { time.Sleep(31 * time.Second); return nil } // WorkTimeout is 30s.
+			_, s := start(t, &process{db: db}, pay(psp, nil), nil)
+			if _, err := s.Do(t.Context(), in, ledger.Options{}, []byte("10 EUR")); !errors.Is(err, reprise.ErrOutcomeUnknown) {
+				t.Errorf("got %v, want outcome-unknown: there was no time to finish", err)
+			}
+			if _, took := persist(t, s, in, "10 EUR"); took != 0 || psp.sends != 1 {
+				t.Errorf("finished after %v and %d sends; want at once, from the recorded answer", took, psp.sends)
+			}
+		})
+	})
+
+	t.Run("a renewal on its way can't take a lease back that was given up", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			db, psp := newMemory(), newProvider()
+			psp.after = func() error {
+				psp.after = nil
+				time.Sleep(lease/3 + time.Second) // A renewal has begun by then.
+				return errors.New("connection reset")
+			}
+			_, s := start(t, &process{db: db, slow: 5 * time.Second}, pay(psp, nil), nil)
+			if _, err := s.Do(t.Context(), in, ledger.Options{}, []byte("10 EUR")); !errors.Is(err, reprise.ErrOutcomeUnknown) {
+				t.Errorf("got %v", err)
+			}
+			if _, took := persist(t, s, in, "10 EUR"); took != 0 {
+				t.Errorf("the next attempt waited %v", took)
+			}
+		})
+	})
+
+	t.Run("L9: a run in progress is driven on however old its key is", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			db, psp := newMemory(), newProvider()
+			in := payment(mintedAt(time.Now()), 1)
+			psp.after = func() error { psp.after = nil; return errors.New("connection reset") }
+			_, s := start(t, &process{db: db}, pay(psp, nil), nil)
+			if _, err := s.Do(t.Context(), in, ledger.Options{}, []byte("10 EUR")); !errors.Is(err, reprise.ErrOutcomeUnknown) {
+				t.Errorf("got %v", err)
+			}
+			time.Sleep(31 * 24 * time.Hour)
+			if _, err := s.Do(t.Context(), payment(in.Key, 2), ledger.Options{}, nil); !errors.Is(err, reprise.ErrKeyReused) {
+				t.Errorf("another content got %v", err)
+			}
+			persist(t, s, in, "10 EUR")
+			psp.check(t, in, 1)
+		})
+	})
+
 	t.Run("a client that has left before its claim leaves nothing", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
