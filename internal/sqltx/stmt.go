@@ -26,8 +26,10 @@ var (
 // only those have it.
 type convertingStmt struct {
 	*stmt
-	driver.ColumnConverter //nolint:staticcheck // drivers still implement it.
+	by driver.ColumnConverter //nolint:staticcheck // drivers still implement it.
 }
+
+func (s convertingStmt) ColumnConverter(i int) driver.ValueConverter { return s.by.ColumnConverter(i) }
 
 // newStmt wraps raw. The caller holds conn.mu.
 func newStmt(g *guard, raw driver.Stmt) driver.Stmt {
@@ -37,7 +39,7 @@ func newStmt(g *guard, raw driver.Stmt) driver.Stmt {
 	}
 	g.tx.stmts[s] = struct{}{}
 	if c, ok := raw.(driver.ColumnConverter); ok { //nolint:staticcheck // drivers still implement it.
-		return convertingStmt{s, c}
+		return convertingStmt{stmt: s, by: c}
 	}
 	return s
 }
