@@ -105,7 +105,7 @@ func withDatabase(ctx context.Context, url string, f func(*shop.Database) error)
 	if err != nil {
 		return err
 	}
-	d, err := shop.OpenDatabase(ctx, path)
+	d, err := shop.OpenDatabase(ctx, shop.DefaultDriver, path)
 	if err != nil {
 		return exit.Refused("see that the file can be written and is in use by no other program",
 			"the database %s can't be used: %w", path, err)

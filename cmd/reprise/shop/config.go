@@ -26,6 +26,9 @@ type Config struct {
 	Admin string
 	// DB names the database: sqlite:PATH. Defaults to sqlite:shop.db.
 	DB string
+	// Driver is the database/sql driver that DB is opened with. Defaults to
+	// "sqlite", which is modernc.org/sqlite.
+	Driver string
 	// PSP is the base URL of the payment provider. Defaults to Builtin: a
 	// simulator in this process, with a SQLite file of its own.
 	PSP string
@@ -75,6 +78,7 @@ func (c Config) complete() (Config, error) {
 		{&c.Listen, "127.0.0.1:8080"},
 		{&c.Admin, "127.0.0.1:8081"},
 		{&c.DB, "sqlite:shop.db"},
+		{&c.Driver, DefaultDriver},
 		{&c.PSP, Builtin},
 		{&c.Sink, Builtin},
 	} {

@@ -43,12 +43,15 @@ func DatabasePath(flag, url string) (string, error) {
 	return path, nil
 }
 
-// OpenDatabase opens the file at path, and makes it if it isn't there. It refuses
-// what it could not keep its promises with: a file that is damaged, locked by
-// somebody else or can't be written.
-func OpenDatabase(ctx context.Context, path string) (*Database, error) {
+// DefaultDriver is the database/sql driver that this program links.
+const DefaultDriver = "sqlite"
+
+// OpenDatabase opens the file at path with a database/sql driver, and makes it if
+// it isn't there. It refuses what it could not keep its promises with: a file
+// that is damaged, locked by somebody else or can't be written.
+func OpenDatabase(ctx context.Context, driver, path string) (*Database, error) {
 	query := url.Values{"_txlock": {"immediate"}, "_pragma": {"busy_timeout(5000)"}}
-	db, err := sql.Open("sqlite", "file:"+(&url.URL{Path: filepath.Clean(path)}).EscapedPath()+"?"+query.Encode())
+	db, err := sql.Open(driver, "file:"+(&url.URL{Path: filepath.Clean(path)}).EscapedPath()+"?"+query.Encode())
 	if err != nil {
 		return nil, err
 	}

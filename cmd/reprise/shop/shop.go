@@ -93,7 +93,7 @@ func (s *Shop) openDatabase(ctx context.Context) error {
 		return err
 	}
 	const hint = "see that the file can be written, is in use by no other program, and was made by this version or an older one"
-	if s.database, err = OpenDatabase(ctx, path); err != nil {
+	if s.database, err = OpenDatabase(ctx, s.config.Driver, path); err != nil {
 		return exit.Refused(hint, "the database %s can't be used: %w", path, err)
 	}
 	s.db, s.driver = s.database.SQL, s.database.Driver
@@ -161,8 +161,10 @@ func (s *Shop) openLedger(context.Context) error {
 }
 
 const (
-	// relayLease is how long events wait after the process that delivered them died.
-	relayLease         = 3 * time.Second
+	// Events wait for as long after the process that delivered them died. Each
+	// renewal is a commit, so it is not as short as it could be.
+	minRelayLease      = 100 * time.Millisecond
+	maxRelayLease      = 3 * time.Second
 	minRecoverEvery    = 100 * time.Millisecond
 	maxRecoverEvery    = 10 * time.Second
 	defaultWorkTimeout = 30 * time.Second
@@ -176,8 +178,10 @@ func (s *Shop) openEvents(context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.relay, err = outbox.NewRelay(s.driver.Relay(), outbox.SinkFunc(s.deliver),
-		&outbox.RelayConfig{Lease: relayLease, Observe: s.metrics.delivered, Logger: s.log})
+	lease := min(max(s.config.Lease, minRelayLease), maxRelayLease)
+	s.relay, err = outbox.NewRelay(s.driver.Relay(), outbox.SinkFunc(s.deliver), &outbox.RelayConfig{
+		Lease: lease, PollMax: min(lease, time.Second), Observe: s.metrics.delivered, Logger: s.log,
+	})
 	if err != nil {
 		return err
 	}
