@@ -6,7 +6,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"log"
 	"os"
 	"path/filepath"
 
@@ -21,26 +20,26 @@ func ExampleInbox_Do() {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer os.RemoveAll(dir)
 	db, err := sql.Open("sqlite", filepath.Join(dir, "warehouse.db"))
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer db.Close()
 	d, err := sqlite.New(ctx, db, nil)
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer d.Close()
 	if err := migrate.Up(ctx, d); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 
 	in, err := inbox.New(d, "warehouse", nil)
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	ship := func(_ context.Context, _ *sql.Tx, m reprise.Message) error {
 		fmt.Println("shipped", m.Subject) // in earnest: rows written through tx

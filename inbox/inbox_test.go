@@ -455,7 +455,7 @@ func TestHandler(t *testing.T) {
 func TestNew(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	for name, make := range map[string]func() (*inbox.Inbox[*sql.Tx], error){
+	for name, construct := range map[string]func() (*inbox.Inbox[*sql.Tx], error){
 		"no driver":   func() (*inbox.Inbox[*sql.Tx], error) { return inbox.New[*sql.Tx](nil, "c", nil) },
 		"no consumer": func() (*inbox.Inbox[*sql.Tx], error) { return inbox.New[*sql.Tx](b.Driver, "", nil) },
 		"a long consumer": func() (*inbox.Inbox[*sql.Tx], error) {
@@ -465,7 +465,7 @@ func TestNew(t *testing.T) {
 			return inbox.New[*sql.Tx](b.Driver, "c", &inbox.Config{MaxReruns: -1})
 		},
 	} {
-		if in, err := make(); err == nil || in != nil {
+		if in, err := construct(); err == nil || in != nil {
 			t.Errorf("%s was accepted", name)
 		}
 	}

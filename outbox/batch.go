@@ -172,7 +172,8 @@ func (b *batch) changes() []store.Hold {
 	defer b.mu.Unlock()
 	var changed []store.Hold
 	for i, v := range b.verdicts {
-		if v.State != "" && !(v.State == store.HoldBlocked && b.holds[i].State == store.HoldBlocked) {
+		stillBlocked := v.State == store.HoldBlocked && b.holds[i].State == store.HoldBlocked
+		if v.State != "" && !stillBlocked {
 			changed = append(changed, v)
 		}
 	}

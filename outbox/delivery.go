@@ -58,7 +58,7 @@ func (s *slot) work(work context.Context, closing <-chan struct{}, b *batch, c *
 			return true
 		}
 		h := b.holds[i]
-		err, attempted := s.attempt(work, closing, b, c, h.Message)
+		attempted, err := s.attempt(work, closing, b, c, h.Message)
 		if !attempted {
 			return true
 		}
@@ -80,15 +80,15 @@ func (s *slot) work(work context.Context, closing <-chan struct{}, b *batch, c *
 // tries again. attempted is false when it was stopped before there was an answer.
 func (s *slot) attempt(
 	work context.Context, closing <-chan struct{}, b *batch, c *chain, m reprise.Message,
-) (err error, attempted bool) {
+) (attempted bool, err error) {
 	for {
 		probe, ok := s.relay.gate.enter(work, closing)
 		if !ok {
-			return nil, false
+			return false, nil
 		}
 		if !s.holds() {
 			s.relay.gate.leave(probe, errInterrupted)
-			return nil, false
+			return false, nil
 		}
 		b.started(c)
 		err := s.call(work, m)
@@ -97,7 +97,7 @@ func (s *slot) attempt(
 			s.relay.gateChanged(err)
 		}
 		if !isUnavailable(err) || !mine {
-			return err, true
+			return true, err
 		}
 		s.relay.count(func(c *Stats) { c.Unavailable++ })
 	}

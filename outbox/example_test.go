@@ -7,7 +7,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"log"
 	"os"
 	"path/filepath"
 
@@ -26,21 +25,21 @@ func Example() {
 	defer cancel()
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer os.RemoveAll(dir)
 	db, err := sql.Open("sqlite", filepath.Join(dir, "shop.db"))
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer db.Close()
 	d, err := sqlite.New(ctx, db, nil)
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer d.Close()
 	if err := migrate.Up(ctx, d); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 
 	out := outbox.New(d, &outbox.Config{Source: "/shop"})
@@ -62,7 +61,7 @@ func Example() {
 	})
 	relay, err := outbox.NewRelay(d.Relay(), sink, nil)
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	ended := make(chan error)
 	go func() { ended <- relay.Run(ctx) }()

@@ -66,17 +66,17 @@ func (h *history) draw(n int) int {
 var errRollback = errors.New("rolled back on purpose")
 
 func (h *history) run(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var writers, relays sync.WaitGroup
 	for range 4 {
-		writers.Go(func() { h.write(t, ctx) })
+		writers.Go(func() { h.write(ctx, t) })
 	}
 	writing, written := context.WithCancel(ctx)
 	for range 2 {
 		relays.Go(func() {
 			for writing.Err() == nil {
-				h.relayOnce(t, ctx)
+				h.relayOnce(ctx, t)
 			}
 		})
 	}
@@ -85,7 +85,7 @@ func (h *history) run(t *testing.T) {
 	relays.Wait()
 
 	// One sound relay finishes what the others have left.
-	relay := h.newRelay(t, h.producer.Relay(), 5*time.Second)
+	relay := h.newRelay(t, h.producer.Relay(), 10*time.Second, 10*time.Second)
 	running, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- relay.Run(running) }()
@@ -108,7 +108,7 @@ func (h *history) run(t *testing.T) {
 }
 
 // write commits, rolls back and panics.
-func (h *history) write(t *testing.T, ctx context.Context) {
+func (h *history) write(ctx context.Context, t *testing.T) {
 	subjects := []string{"a", "b", "c", "d", "", ""}
 	for range 25 {
 		var chosen []string
@@ -168,10 +168,10 @@ func (h *history) deliver(ctx context.Context, m reprise.Message) error {
 }
 
 // newRelay returns a relay that is quick to notice everything.
-func (h *history) newRelay(t *testing.T, s store.Relay, drain time.Duration) *outbox.Relay {
+func (h *history) newRelay(t *testing.T, s store.Relay, lease, drain time.Duration) *outbox.Relay {
 	t.Helper()
 	relay, err := outbox.NewRelay(s, outbox.SinkFunc(h.deliver), &outbox.RelayConfig{
-		Lease: 100 * time.Millisecond, Batch: 1 + h.draw(7), Workers: 1 + h.draw(4), MaxAttempts: 1000,
+		Lease: lease, Batch: 1 + h.draw(7), Workers: 1 + h.draw(4), MaxAttempts: 1000,
 		RetryBase: time.Millisecond, RetryCap: 10 * time.Millisecond, Timeout: time.Second, Patience: 5 * time.Millisecond,
 		Probe: 5 * time.Millisecond, PollMin: time.Millisecond, PollMax: 10 * time.Millisecond, Drain: drain,
 		Logger: slog.New(slog.DiscardHandler),
@@ -184,7 +184,7 @@ func (h *history) newRelay(t *testing.T, s store.Relay, drain time.Duration) *ou
 
 // relayOnce runs one relay to its end: a stop, a crash at some call of its store,
 // or a freeze for longer than its lease.
-func (h *history) relayOnce(t *testing.T, ctx context.Context) {
+func (h *history) relayOnce(ctx context.Context, t *testing.T) {
 	s := &mortal{Relay: h.producer.Relay(), at: int64(1 + h.draw(40)), after: h.draw(2) == 0}
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(20+h.draw(300))*time.Millisecond)
 	defer cancel()
@@ -203,7 +203,7 @@ func (h *history) relayOnce(t *testing.T, ctx context.Context) {
 			time.Sleep(150 * time.Millisecond)
 		}
 	}
-	relay := h.newRelay(t, s, drain)
+	relay := h.newRelay(t, s, 100*time.Millisecond, drain)
 	if err := relay.Run(ctx); err != nil && s.fate == nil {
 		t.Errorf("Run: %v", err)
 	}

@@ -199,11 +199,11 @@ func (s *memory) Due(ctx context.Context, held store.Slot, limit int) (due []sto
 	err = s.call(ctx, "due", func() error {
 		seen := make(map[string]bool)
 		for _, h := range s.holds {
-			first := h.memoryRow.Subject == "" || !seen[h.memoryRow.Subject]
-			seen[h.memoryRow.Subject] = true
+			first := h.Subject == "" || !seen[h.Subject]
+			seen[h.Subject] = true
 			ready := h.State == store.HoldRetry && !time.Now().Before(h.NextAt) || h.State == store.HoldBlocked && first
 			if h.slot == held.Number && ready && len(due) < limit {
-				h.Unreadable = s.bad[h.memoryRow.ID]
+				h.Unreadable = s.bad[h.ID]
 				due = append(due, h.Hold)
 			}
 		}
@@ -216,8 +216,8 @@ func (s *memory) Subjects(ctx context.Context, held store.Slot) (subjects map[st
 	err = s.call(ctx, "subjects", func() error {
 		subjects = make(map[string]bool)
 		for _, h := range s.holds {
-			if h.slot == held.Number && h.memoryRow.Subject != "" {
-				subjects[h.memoryRow.Subject] = true
+			if h.slot == held.Number && h.Subject != "" {
+				subjects[h.Subject] = true
 			}
 		}
 		return nil
@@ -267,11 +267,18 @@ func (s *memory) held(id string) (store.Hold, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, h := range s.holds {
-		if h.memoryRow.ID == id {
+		if h.ID == id {
 			return h.Hold, true
 		}
 	}
 	return store.Hold{}, false
+}
+
+// slot returns a slot as it stands.
+func (s *memory) slot(n int) memorySlot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.slots[n]
 }
 
 // leased counts slots with an owner whose lease runs.

@@ -29,7 +29,6 @@ func TestRelayOutage(t *testing.T) {
 				s := newMemory(1)
 				all := append(loose(300), msgs("a", 20)...)
 				back := time.Now().Add(time.Hour)
-				wide := 0
 				sink := &recorder{}
 				sink.answer = func(context.Context, reprise.Message, int) error {
 					time.Sleep(5 * time.Millisecond)
@@ -42,14 +41,10 @@ func TestRelayOutage(t *testing.T) {
 				after(5 * time.Second)
 				s.commit(all...)
 				after(time.Minute)
-				sink.mu.Lock()
-				sink.width = 0
-				sink.mu.Unlock()
+				sink.widest()
 				after(58 * time.Minute)
-				sink.mu.Lock()
-				wide = sink.width
-				sink.mu.Unlock()
-				if n := len(sink.tries); n > 16+16+2*360 || wide != 1 {
+				wide := sink.widest()
+				if n := sink.tried(); n > 16+16+2*360 || wide != 1 {
 					t.Errorf("%s: %d deliveries during the outage, %d at once; want one probe each 5 to 10 s", name, n, wide)
 				}
 				if b, _ := r.relay.Backlog(t.Context()); b.Waiting != len(all) || b.Retry+b.Blocked+b.Parked != 0 {
@@ -207,9 +202,9 @@ func TestRelayOutage(t *testing.T) {
 			}}
 			r := newRig(t, s, sink, outbox.RelayConfig{Timeout: 30 * time.Second, Workers: 8})
 			after(time.Millisecond)
-			tried := len(sink.tries)
+			tried := sink.tried()
 			after(5 * time.Minute)
-			if more := len(sink.tries) - tried; more > 12 {
+			if more := sink.tried() - tried; more > 12 {
 				t.Errorf("%d deliveries in 5 minutes into a destination that hangs, want one after the other", more)
 			}
 			r.end()

@@ -139,8 +139,8 @@ func TestRelayOrder(t *testing.T) {
 			if took := time.Since(start); took > 520*time.Millisecond {
 				t.Errorf("20 deliveries of 100 ms in 4 subjects took %v, want about 500 ms", took)
 			}
-			if len(sink.overlaps) > 0 {
-				t.Errorf("two deliveries at once in %v", sink.overlaps)
+			if len(sink.overlapped()) > 0 {
+				t.Errorf("two deliveries at once in %v", sink.overlapped())
 			}
 			r.end()
 		})
@@ -157,8 +157,8 @@ func TestRelayOrder(t *testing.T) {
 			}}
 			r := newRig(t, s, sink, outbox.RelayConfig{Workers: 10})
 			after(500 * time.Millisecond)
-			if len(sink.done()) != 30 || sink.width != 10 {
-				t.Errorf("%d delivered with %d at once, want 30 with 10", len(sink.done()), sink.width)
+			if len(sink.done()) != 30 || sink.widest() != 10 {
+				t.Errorf("%d delivered with %d at once, want 30 with 10", len(sink.done()), sink.widest())
 			}
 			r.end()
 		})
@@ -184,8 +184,8 @@ func TestRelayOrder(t *testing.T) {
 			r.delivered("b1", "b2")
 			after(20 * time.Second)
 			r.delivered("b1", "b2", "slow1", "slow2", "slow3")
-			if len(sink.tries) != 5 || len(sink.overlaps) > 0 {
-				t.Errorf("%d deliveries for 5 messages, overlaps in %v", len(sink.tries), sink.overlaps)
+			if sink.tried() != 5 || len(sink.overlapped()) > 0 {
+				t.Errorf("%d deliveries for 5 messages, overlaps in %v", sink.tried(), sink.overlapped())
 			}
 			r.empty()
 			r.end()
@@ -209,8 +209,8 @@ func TestRelayOrder(t *testing.T) {
 				after(10 * time.Second)
 				s.commit(msg("slow", 3))
 				after(30 * time.Second)
-				if sink.count("slow1") != 2 || sink.count("slow2") != 1 || sink.count("slow3") != 1 || len(sink.overlaps) > 0 {
-					t.Errorf("%s: deliveries %v, overlaps in %v", order, sink.counts, sink.overlaps)
+				if sink.count("slow1") != 2 || sink.count("slow2") != 1 || sink.count("slow3") != 1 || len(sink.overlapped()) > 0 {
+					t.Errorf("%s: deliveries %v, overlaps in %v", order, sink.tally(), sink.overlapped())
 				}
 				if order == outbox.OrderBlock {
 					r.delivered("slow1", "slow2", "slow3")
@@ -333,8 +333,8 @@ func TestRelayHold(t *testing.T) {
 			}
 			h, _ := s.held("a1")
 			behind, _ := s.held("a2")
-			if h.State != store.HoldParked || behind.State != store.HoldBlocked || len(sink.tries) != 1 {
-				t.Errorf("a1 is %q, a2 is %q after %d deliveries; want parked, blocked, 1", h.State, behind.State, len(sink.tries))
+			if h.State != store.HoldParked || behind.State != store.HoldBlocked || sink.tried() != 1 {
+				t.Errorf("a1 is %q, a2 is %q after %d deliveries; want parked, blocked, 1", h.State, behind.State, sink.tried())
 			}
 		})
 	})
@@ -372,8 +372,7 @@ func TestRelayHold(t *testing.T) {
 			sink := &recorder{answer: failing(errBoom, ids(all)...)}
 			r := newRig(t, s, sink, outbox.RelayConfig{RetryBase: time.Minute, RetryCap: 4 * time.Minute, MaxAttempts: 5})
 			after(time.Hour)
-			for n, ceiling := range []time.Duration{1, 2, 4, 4} { // minutes
-				ceiling *= time.Minute
+			for n, ceiling := range []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 4 * time.Minute} {
 				var sum, longest time.Duration
 				for _, m := range all {
 					at := sink.times(m.ID)

@@ -5,6 +5,7 @@ package outbox_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -92,6 +93,38 @@ func (s *recorder) times(id string) (at []time.Time) {
 	return at
 }
 
+// tally returns how often delivery of each message was tried.
+func (s *recorder) tally() map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.counts)
+}
+
+// tried returns how many deliveries there were.
+func (s *recorder) tried() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.tries)
+}
+
+// widest returns the most deliveries that were under way at once since it was
+// called last.
+func (s *recorder) widest() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	width := s.width
+	s.width = 0
+	return width
+}
+
+// overlapped returns the subjects that had two deliveries under way at once.
+func (s *recorder) overlapped() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.overlaps)
+}
+
+// done returns the confirmed messages in the order of their confirmation.
 func (s *recorder) done() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -264,12 +264,7 @@ func (s *slot) page(ctx, work context.Context) (full bool, err error) {
 	if !progress {
 		return false, nil
 	}
-	holds = holds[:0]
-	for _, v := range verdicts {
-		if v.State != store.HoldDelivered {
-			holds = append(holds, v)
-		}
-	}
+	holds = slices.DeleteFunc(verdicts, func(v store.Hold) bool { return v.State == store.HoldDelivered })
 	failpoint.Hit("outbox/delivered")
 	err = s.record(work, "advance", func(ctx context.Context) error {
 		return s.relay.store.Advance(ctx, s.held, p, holds)

@@ -35,8 +35,8 @@ func TestRelayLease(t *testing.T) {
 			second := newRig(t, s, sink, outbox.RelayConfig{Owner: "second", Lease: time.Second})
 			after(time.Minute)
 			first.delivered("a1", "a2")
-			if len(sink.tries) != 2 || first.relay.Stats().Taken+second.relay.Stats().Taken != 1 {
-				t.Errorf("%d deliveries, want 2", len(sink.tries))
+			if sink.tried() != 2 || first.relay.Stats().Taken+second.relay.Stats().Taken != 1 {
+				t.Errorf("%d deliveries, want 2", sink.tried())
 			}
 			first.wait()
 			second.end()
@@ -56,7 +56,7 @@ func TestRelayLease(t *testing.T) {
 			}}
 			z := newRig(t, s, zombie, outbox.RelayConfig{Owner: "zombie", Patience: time.Hour, Timeout: time.Hour})
 			after(time.Second)
-			held := s.slots[0]
+			held := s.slot(0)
 			s.mu.Lock() // Somebody takes over behind its back, as after a pause of the whole process.
 			s.slots[0].until = time.Time{}
 			s.mu.Unlock()
@@ -68,8 +68,8 @@ func TestRelayLease(t *testing.T) {
 				t.Errorf("the zombie's stats are %+v, want one slot lost and nothing delivered", got)
 			}
 			err := s.Advance(t.Context(), store.Slot{Owner: "zombie", Epoch: held.epoch}, store.Page{Position: "3"}, nil)
-			if !errors.Is(err, store.ErrLeaseLost) || s.slots[0].position != 3 {
-				t.Errorf("error = %v at position %d", err, s.slots[0].position)
+			if !errors.Is(err, store.ErrLeaseLost) || s.slot(0).position != 3 {
+				t.Errorf("error = %v at position %d", err, s.slot(0).position)
 			}
 			z.wait()
 			h.end()
@@ -100,11 +100,11 @@ func TestRelayLease(t *testing.T) {
 				}}
 				r := newRig(t, s, sink, outbox.RelayConfig{Batch: 2})
 				after(2 * time.Second)
-				tries, fetches := len(sink.tries), s.called("fetch")
+				tries, fetches := sink.tried(), s.called("fetch")
 				after(time.Minute)
-				if !stolen || len(sink.tries) != tries || s.called("fetch") != fetches || r.relay.Stats().Lost != 1 {
+				if !stolen || sink.tried() != tries || s.called("fetch") != fetches || r.relay.Stats().Lost != 1 {
 					t.Errorf("failing %t: stolen %t; %d deliveries and %d fetches after the refusal; stats %+v",
-						failing, stolen, len(sink.tries)-tries, s.called("fetch")-fetches, r.relay.Stats())
+						failing, stolen, sink.tried()-tries, s.called("fetch")-fetches, r.relay.Stats())
 				}
 				_ = r.wait()
 			})
@@ -123,22 +123,23 @@ func TestRelayLease(t *testing.T) {
 				}
 				return nil
 			}
-			var last time.Time
+			var last atomic.Pointer[time.Time]
 			sink := &recorder{answer: func(ctx context.Context, _ reprise.Message, _ int) error {
 				select {
 				case <-ctx.Done():
 				case <-time.After(time.Second):
 				}
-				last = time.Now()
+				now := time.Now()
+				last.Store(&now)
 				return ctx.Err()
 			}}
 			r := newRig(t, s, sink, outbox.RelayConfig{Patience: time.Minute, Drain: time.Second})
 			after(5 * time.Second)
 			down.Store(true)
 			after(time.Minute)
-			lapses := s.slots[0].until
-			if last.After(lapses) || last.Before(lapses.Add(-3*time.Second)) {
-				t.Errorf("last delivery ended %v after the lease lapsed, want just before", last.Sub(lapses))
+			lapses := s.slot(0).until
+			if end := last.Load(); end.After(lapses) || end.Before(lapses.Add(-3*time.Second)) {
+				t.Errorf("last delivery ended %v after the lease lapsed, want just before", end.Sub(lapses))
 			}
 			down.Store(false)
 			after(3 * time.Minute)
@@ -184,8 +185,8 @@ func TestRelayLease(t *testing.T) {
 				want += 4
 			}
 			after(10 * time.Second)
-			if got := len(sink.done()); got != want || len(sink.tries) != want || len(sink.overlaps) > 0 {
-				t.Errorf("%d confirmed in %d deliveries of %d messages", got, len(sink.tries), want)
+			if got := len(sink.done()); got != want || sink.tried() != want || len(sink.overlapped()) > 0 {
+				t.Errorf("%d confirmed in %d deliveries of %d messages", got, sink.tried(), want)
 			}
 			if a, b := one.relay.Stats().Taken, two.relay.Stats().Taken; a > 3 || a+b != 8 {
 				t.Errorf("slots taken: %d and %d", a, b)
@@ -218,8 +219,8 @@ func TestRelayStop(t *testing.T) {
 			r := newRig(t, s, sink, outbox.RelayConfig{})
 			after(250 * time.Millisecond)
 			r.end()
-			if len(sink.done()) != 6 || len(sink.tries) != 6 || s.slots[0].position != 6 {
-				t.Errorf("%d of 6 delivered, position %d", len(sink.done()), s.slots[0].position)
+			if len(sink.done()) != 6 || sink.tried() != 6 || s.slot(0).position != 6 {
+				t.Errorf("%d of 6 delivered, position %d", len(sink.done()), s.slot(0).position)
 			}
 			r.empty()
 		})
@@ -252,8 +253,8 @@ func TestRelayStop(t *testing.T) {
 			}
 			r = newRig(t, s, sink, outbox.RelayConfig{})
 			after(time.Second)
-			if got := sink.done(); !slices.Equal(got[2:], []string{"a2", "a3"}) || len(sink.tries) != 5 {
-				t.Errorf("delivered %v in %d deliveries", got, len(sink.tries))
+			if got := sink.done(); !slices.Equal(got[2:], []string{"a2", "a3"}) || sink.tried() != 5 {
+				t.Errorf("delivered %v in %d deliveries", got, sink.tried())
 			}
 			r.empty()
 			r.end()
@@ -303,8 +304,8 @@ func TestRelayStop(t *testing.T) {
 				r.end()
 				r = newRig(t, s, sink, c)
 				after(10 * time.Second)
-				if got := len(sink.done()); got != 60 || len(sink.tries) != 120 || len(sink.overlaps) > 0 {
-					t.Errorf("stopped after %d ms: %d confirmed in %d deliveries, want 60 in 120", 2*offset, got, len(sink.tries))
+				if got := len(sink.done()); got != 60 || sink.tried() != 120 || len(sink.overlapped()) > 0 {
+					t.Errorf("stopped after %d ms: %d confirmed in %d deliveries, want 60 in 120", 2*offset, got, sink.tried())
 				}
 				for _, subject := range []string{"a", "b"} {
 					got := slices.DeleteFunc(sink.done(), func(id string) bool { return id[:1] != subject })
@@ -402,8 +403,8 @@ func TestRelayStore(t *testing.T) {
 					t.Fatalf("the fault fired %d times", fired)
 				}
 				got := sink.done()
-				if len(sink.tries) > n+1+c.repeats {
-					t.Errorf("%d deliveries of %d messages, want at most %d repeats", len(sink.tries), n, c.repeats)
+				if sink.tried() > n+1+c.repeats {
+					t.Errorf("%d deliveries of %d messages, want at most %d repeats", sink.tried(), n, c.repeats)
 				}
 				slices.Sort(got)
 				if !slices.Equal(slices.Compact(got), ids(msgs("a", n))) {

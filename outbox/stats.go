@@ -4,6 +4,7 @@ package outbox
 
 import (
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/reprise-go/reprise"
@@ -69,10 +70,7 @@ func (r *Relay) Stats() Stats {
 	r.statsMu.Lock()
 	defer r.statsMu.Unlock()
 	s := r.stats
-	s.Wakes = make(map[Wake]uint64, len(r.stats.Wakes))
-	for wake, n := range r.stats.Wakes {
-		s.Wakes[wake] = n
-	}
+	s.Wakes = maps.Clone(r.stats.Wakes)
 	return s
 }
 
@@ -116,6 +114,7 @@ func (r *Relay) recorded(holds []store.Hold) {
 				s.Parked++
 			case store.HoldBlocked:
 				s.Blocked++
+			case store.HoldRetry, store.HoldDelivered: // counted by deliveries
 			}
 		}
 	})
