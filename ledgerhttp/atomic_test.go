@@ -365,6 +365,9 @@ func TestAtomicFailure(t *testing.T) {
 		c := post(newKey(), orderBody)
 		a := s.send(c)
 		a.want(t, 409, "payment-in-progress")
+		if got := a.header.Get(wire.HeaderRetryContext); got != "processed=?0" {
+			t.Errorf("%s is %q, want processed=?0", wire.HeaderRetryContext, got)
+		}
 		if a.header.Get(wire.HeaderExpires) != "" {
 			t.Error("an answer that is not stored says when it expires")
 		}

@@ -49,7 +49,7 @@ func Atomic[TTx, In any](
 			s.fail(w, r, o, err)
 			return
 		}
-		writeAnswer(w, r, answer)
+		writeAnswer(w, answer)
 	})
 }
 
@@ -89,7 +89,7 @@ func Staged[TTx, In any](
 			s.fail(w, r, o, err)
 			return
 		}
-		writeAnswer(w, r, answer)
+		writeAnswer(w, answer)
 	})
 }
 
@@ -112,7 +112,7 @@ func Safe[TTx, In any](
 			s.fail(w, r, o, err)
 			return
 		}
-		writeAnswer(w, r, ledger.Answer{Result: result})
+		writeAnswer(w, ledger.Answer{Result: result})
 	})
 }
 

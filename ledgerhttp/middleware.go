@@ -82,7 +82,7 @@ func (s *Server[TTx]) record(w http.ResponseWriter, r *http.Request, op contract
 		// The first answer also has the fields that are never stored.
 		last.replace(w.Header())
 	}
-	writeAnswer(w, r, answer)
+	writeAnswer(w, answer)
 }
 
 // keeps says whether a handler's status may be a decision. The ledger itself

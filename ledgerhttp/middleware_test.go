@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 
@@ -95,6 +96,26 @@ func TestMiddleware(t *testing.T) {
 		c.body = "amount=1&ref=r"
 		s.send(c).wantReplay(t, true)
 		s.wantRows("r", 1)
+	})
+	t.Run("files of a multipart form are removed", func(t *testing.T) {
+		t.Parallel()
+		s := setup(t)
+		var spooled string
+		s.wrap(func(_ http.ResponseWriter, r *http.Request) {
+			check(t, r.ParseMultipartForm(1)) // Everything goes to disk.
+			f, err := r.MultipartForm.File["f"][0].Open()
+			check(t, err)
+			defer f.Close()
+			spooled = f.(*os.File).Name()
+			_, err = os.Stat(spooled)
+			check(t, err)
+		})
+		c := wrapped(newKey()).with("Content-Type", "multipart/form-data; boundary=b")
+		c.body = "--b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\nsome bytes\r\n--b--\r\n"
+		s.send(c).want(t, 200, "")
+		if _, err := os.Stat(spooled); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%q is still there: %v", spooled, err)
+		}
 	})
 	t.Run("L14 what is stored and what is not", func(t *testing.T) {
 		t.Parallel()

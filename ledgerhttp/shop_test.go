@@ -77,6 +77,10 @@ var shopOperations = []contract.Operation{
 		Name: "change-order", Method: "PUT", Path: "/orders/{id}", Safety: contract.Idempotent, Key: contract.KeyOptional,
 		Precondition: contract.IfMatch, Mode: contract.Atomic,
 	},
+	{
+		Name: "create-offer", Method: "POST", Path: "/offers", Safety: contract.Keyed, Key: contract.KeyRequired, Mode: contract.Atomic,
+		Retention: time.Hour, FingerprintHeaders: []string{"Api-Version"}, Volatile: []string{"sent_at"},
+	},
 	{Name: "wrapped", Method: "POST", Path: "/wrapped", Safety: contract.Keyed, Key: contract.KeyRequired, Mode: contract.Atomic},
 	{Name: "wrapped-note", Method: "POST", Path: "/wrapped-notes", Safety: contract.Keyed, Key: contract.KeyOptional, Mode: contract.Atomic},
 	{
@@ -152,6 +156,7 @@ func (s *shop) openHTTP(o *options) {
 	wrapped := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { (*s.wrapped.Load())(w, r) })
 	handle("create-order", ledgerhttp.Atomic(s.server, "create-order", decodeOrder, s.createOrder))
 	handle("create-note", ledgerhttp.Atomic(s.server, "create-note", decodeOrder, s.createOrder))
+	handle("create-offer", ledgerhttp.Atomic(s.server, "create-offer", decodeOrder, s.createOrder))
 	handle("ping", ledgerhttp.Atomic(s.server, "ping", decodeOrder, s.createOrder))
 	handle("read-order", ledgerhttp.Safe(s.server, "read-order", decodeID, s.readOrder))
 	handle("change-order", ledgerhttp.Atomic(s.server, "change-order", decodeChange, s.changeOrder))
@@ -191,6 +196,7 @@ type order struct {
 	caller reprise.Caller
 	Ref    string             `json:"ref"`
 	Amount ledgerhttp.Integer `json:"amount"`
+	SentAt string             `json:"sent_at"`
 }
 
 func decodeOrder(r *ledgerhttp.Request) (order, error) {
