@@ -36,7 +36,7 @@ func ContractHandler(c *contract.Contract) http.Handler {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Etag", tag)
+		w.Header().Set("ETag", tag)
 		http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(document))
 	})
 }

@@ -3,10 +3,12 @@
 package ledgerhttp
 
 import (
+	"cmp"
 	"errors"
 	"mime"
 	"net/http"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -66,12 +68,13 @@ func refuseNull(d *jsontext.Decoder, v any) error {
 	if d.PeekKind() != 'n' {
 		return errors.ErrUnsupported
 	}
-	switch reflect.TypeOf(v).Elem().Kind() {
-	case reflect.Pointer, reflect.Interface, reflect.Map, reflect.Slice:
+	if slices.Contains(nullable, reflect.TypeOf(v).Elem().Kind()) {
 		return errors.ErrUnsupported
 	}
 	return errNull
 }
+
+var nullable = []reflect.Kind{reflect.Pointer, reflect.Interface, reflect.Map, reflect.Slice}
 
 func checkMediaType(h http.Header) error {
 	if coding := h.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
@@ -130,26 +133,17 @@ func explainMember(e *json.SemanticError) string {
 	case e.GoType == nil:
 		return member + " is not valid"
 	}
-	return member + " must be " + describeKind(e.GoType.Kind())
+	return member + " must be " + cmp.Or(kindNames[e.GoType.Kind()], "of another type")
 }
 
-func describeKind(k reflect.Kind) string {
-	switch k {
-	case reflect.String:
-		return "a string"
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64,
-		reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
-		return "a whole number"
-	case reflect.Float32, reflect.Float64:
-		return "a number"
-	case reflect.Slice, reflect.Array:
-		return "an array"
-	case reflect.Map, reflect.Struct:
-		return "an object"
-	}
-	return "of another type"
+const wholeNumber = "a whole number"
+
+var kindNames = map[reflect.Kind]string{
+	reflect.String: "a string", reflect.Bool: "true or false",
+	reflect.Int: wholeNumber, reflect.Int8: wholeNumber, reflect.Int16: wholeNumber, reflect.Int32: wholeNumber, reflect.Int64: wholeNumber,
+	reflect.Uint: wholeNumber, reflect.Uint8: wholeNumber, reflect.Uint16: wholeNumber, reflect.Uint32: wholeNumber, reflect.Uint64: wholeNumber,
+	reflect.Float32: "a number", reflect.Float64: "a number",
+	reflect.Slice: "an array", reflect.Array: "an array", reflect.Map: "an object", reflect.Struct: "an object",
 }
 
 // maxNameShown bounds what a detail repeats of a member name, in bytes.

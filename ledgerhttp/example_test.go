@@ -7,7 +7,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -27,25 +26,25 @@ func openExample() (db *sql.DB, l *ledger.Ledger[*sql.Tx], closeAll func()) {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	db, err = sql.Open("sqlite", filepath.Join(dir, "tickets.db"))
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	driver, err := sqlite.New(ctx, db, nil)
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	if err := migrate.Up(ctx, driver); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	if _, err := db.ExecContext(ctx, `CREATE TABLE tickets (id INTEGER PRIMARY KEY, seat TEXT NOT NULL)`); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	l, err = ledger.New(driver, nil)
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	return db, l, func() {
 		_ = driver.Close()
@@ -81,11 +80,11 @@ func ExampleAtomic() {
 		Safety: contract.Keyed, Key: contract.KeyRequired, Mode: contract.Atomic,
 	})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	server, err := ledgerhttp.NewServer(l, ledgerhttp.Config{Contract: promises, Callers: everybody})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 
 	type sale struct {
@@ -117,7 +116,7 @@ func ExampleAtomic() {
 
 	var sold int
 	if err := db.QueryRow(`SELECT count(*) FROM tickets`).Scan(&sold); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	fmt.Println(sold, "tickets")
 	// Output:
@@ -138,11 +137,11 @@ func ExampleServer_Middleware() {
 		Safety: contract.Keyed, Key: contract.KeyRequired, Mode: contract.Atomic,
 	})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	server, err := ledgerhttp.NewServer(l, ledgerhttp.Config{Contract: promises, Callers: everybody})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 
 	handler := server.Middleware("sell-ticket")(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -160,7 +159,7 @@ func ExampleServer_Middleware() {
 
 	var sold int
 	if err := db.QueryRow(`SELECT count(*) FROM tickets`).Scan(&sold); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	fmt.Println(sold, "ticket")
 	// Output:
@@ -181,11 +180,11 @@ func ExampleStaged() {
 		Effects: []contract.Effect{{Name: "charge", By: contract.ByDownstreamKey}},
 	})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	server, err := ledgerhttp.NewServer(l, ledgerhttp.Config{Contract: promises, Callers: everybody})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 
 	charges := 0
@@ -206,7 +205,7 @@ func ExampleStaged() {
 		return err
 	})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	handler := ledgerhttp.Staged(server,
 		func(r *ledgerhttp.Request) (string, error) { return string(r.Body), nil },
@@ -231,11 +230,11 @@ func ExampleSafe() {
 		Name: "count-tickets", Method: "GET", Path: "/tickets", Safety: contract.Safe,
 	})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	server, err := ledgerhttp.NewServer(l, ledgerhttp.Config{Contract: promises, Callers: everybody})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	handler := ledgerhttp.Safe(server, "count-tickets",
 		func(r *ledgerhttp.Request) (string, error) { return r.URL.Query().Get("seat"), nil },

@@ -41,7 +41,7 @@ func Atomic[TTx, In any](
 			s.fail(w, r, o, err)
 			return
 		}
-		answer, err := execute(s.ledger, a, func(ctx context.Context, tx TTx) (reprise.Result, error) {
+		answer, err := execute(r.Context(), s.ledger, a, func(ctx context.Context, tx TTx) (reprise.Result, error) {
 			result, err := work(ctx, tx, in)
 			return result, asError(err)
 		})
@@ -103,10 +103,10 @@ func Safe[TTx, In any](
 ) http.Handler {
 	o := s.declared("Safe", op, contract.ModeNone)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		a, in, err := accept(s, w, r, o, decode)
+		_, in, err := accept(s, w, r, o, decode)
 		var result reprise.Result
 		if err == nil {
-			result, err = read(a.Context(), in)
+			result, err = read(r.Context(), in)
 		}
 		if err != nil {
 			s.fail(w, r, o, err)

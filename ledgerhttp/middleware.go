@@ -34,8 +34,8 @@ import (
 // and a repeat is told so (rule L8). A panic rolls back and goes on.
 //
 // Content that can't be compared, such as malformed JSON, is answered 400 before
-// the handler. Middleware panics if the contract does not declare op, or declares it as
-// staged.
+// the handler. Middleware panics if the contract does not declare op, or
+// declares it as staged.
 func (s *Server[TTx]) Middleware(op reprise.Operation) func(http.Handler) http.Handler {
 	o := s.declared("Middleware", op, contract.Atomic, contract.ModeNone)
 	return func(next http.Handler) http.Handler {
@@ -51,22 +51,25 @@ func (s *Server[TTx]) record(w http.ResponseWriter, r *http.Request, op contract
 		s.fail(w, r, op, err)
 		return
 	}
+	ctx := r.Context()
 	misuse := func(what string) {
-		s.config.Logger.WarnContext(r.Context(), "ledgerhttp: "+what, "operation", op.Name)
+		s.config.Logger.WarnContext(ctx, "ledgerhttp: "+what, "operation", string(op.Name))
 	}
-	panicked := true
+	var last *recorder // of the run whose transaction counts
+	panicked, outcome := true, reprise.Unknown
 	defer func() {
 		// Frameworks that recover a panic write their 500 to the response that they
 		// gave the handler, which is the recorder. Without an answer of ours the
 		// caller would read 200. It is not sent when net/http aborts the connection.
 		if panicked {
-			wire.ProblemOf(&reprise.Error{Code: reprise.CodeInternal, Outcome: reprise.NotProcessed}).Write(w)
+			wire.ProblemOf(&reprise.Error{Code: reprise.CodeInternal, Outcome: outcome}).Write(w)
 		}
 	}()
-	var last *recorder // of the run whose transaction counts
-	answer, err := execute(s.ledger, a, func(ctx context.Context, tx TTx) (reprise.Result, error) {
+	answer, err := execute(ctx, s.ledger, a, func(ctx context.Context, tx TTx) (reprise.Result, error) {
+		outcome = reprise.NotProcessed // What a panic of the handler proves, by its rollback.
 		last = newRecorder(w.Header(), misuse)
 		last.run(next, a.readable(context.WithValue(ctx, txKey{}, tx)))
+		outcome = reprise.Unknown
 		result := last.result()
 		if !keeps(result.Status) {
 			return result, ledger.Refuse(result)

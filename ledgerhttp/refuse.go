@@ -42,7 +42,7 @@ func asError(err error) error {
 	if !ok {
 		return err
 	}
-	if _, ok := e.Err.(*ledger.Refusal); !ok {
+	if _, ok := errors.AsType[*ledger.Refusal](e.Err); !ok {
 		return err
 	}
 	bare := *e

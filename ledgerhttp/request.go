@@ -113,7 +113,7 @@ func (s *Server[TTx]) readBody(w http.ResponseWriter, r *http.Request) ([]byte, 
 // readable returns a copy of the request, with its own context and a body that
 // reads from the start.
 func (a *admission) readable(ctx context.Context) *http.Request {
-	r := a.Request.Request.WithContext(ctx)
+	r := a.WithContext(ctx)
 	r.Body = io.NopCloser(bytes.NewReader(a.Body))
 	r.ContentLength = int64(len(a.Body))
 	r.TransferEncoding = nil
@@ -177,13 +177,13 @@ func (a *admission) check() error {
 }
 
 // execute runs work under the key of the request, or once without one.
-func execute[TTx any](l *ledger.Ledger[TTx], a *admission, work ledger.Work[TTx]) (ledger.Answer, error) {
+func execute[TTx any](ctx context.Context, l *ledger.Ledger[TTx], a *admission, work ledger.Work[TTx]) (ledger.Answer, error) {
 	if err := a.check(); err != nil {
 		return ledger.Answer{}, err
 	}
 	if a.Key == "" {
-		res, err := l.Once(a.Context(), work)
+		res, err := l.Once(ctx, work)
 		return ledger.Answer{Result: res}, err
 	}
-	return l.Do(a.Context(), a.intent(), a.options(), work)
+	return l.Do(ctx, a.intent(), a.options(), work)
 }

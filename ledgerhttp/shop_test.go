@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -66,6 +67,7 @@ type options struct {
 	driver func(store.Driver[*sql.Tx]) store.Driver[*sql.Tx]
 	wait   time.Duration
 	http   func(*http.Server)
+	http2  bool
 }
 
 var shopOperations = []contract.Operation{
@@ -175,7 +177,11 @@ func (s *shop) openHTTP(o *options) {
 	if o.http != nil {
 		o.http(s.http.Config)
 	}
-	s.http.Start()
+	if s.http.EnableHTTP2 = o.http2; o.http2 {
+		s.http.StartTLS()
+	} else {
+		s.http.Start()
+	}
 	t.Cleanup(s.http.Close)
 }
 
@@ -354,6 +360,7 @@ type answer struct {
 type call struct {
 	method, path, caller, key, body string
 	header                          http.Header
+	ctx                             context.Context // nil is the background
 }
 
 // post is a keyed POST /orders of ann.
@@ -406,14 +413,16 @@ func eventually(t testing.TB, what string, ok func() bool) {
 }
 
 func (s *shop) try(c call) (answer, error) {
-	req, err := http.NewRequest(c.method, s.http.URL+c.path, strings.NewReader(c.body))
+	ctx := c.ctx
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	req, err := http.NewRequestWithContext(ctx, c.method, s.http.URL+c.path, strings.NewReader(c.body))
 	if err != nil {
 		return answer{}, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	for name, values := range c.header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, c.header)
 	if c.caller != "" {
 		req.Header.Set("Authorization", "Bearer dev-"+c.caller)
 	}

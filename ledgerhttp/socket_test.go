@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -232,6 +233,51 @@ func TestDisconnect(t *testing.T) {
 		if s.runs.Load() != 1 {
 			t.Errorf("work ran %d times", s.runs.Load())
 		}
+	})
+	t.Run("HTTP-20 a stream that is cancelled does not stop it either", func(t *testing.T) {
+		t.Parallel()
+		requests := make(chan context.Context, 9)
+		s := setup(t, func(o *options) {
+			o.http2 = true
+			gone(o, requests)
+		})
+		started, release := make(chan struct{}), make(chan struct{})
+		s.whenWorking(func(ctx context.Context, _ *sql.Tx) error {
+			close(started)
+			<-release
+			return ctx.Err()
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		c := post("k", orderBody)
+		c.ctx = ctx
+		cancelled := make(chan error, 1)
+		go func() {
+			_, err := s.try(c)
+			cancelled <- err
+		}()
+		<-started
+		cancel()
+		if err := <-cancelled; !errors.Is(err, context.Canceled) {
+			t.Errorf("the cancelled copy got %v", err)
+		}
+		<-(<-requests).Done()
+		close(release)
+		a := s.send(post("k", orderBody)) // Waits for the first, or comes after it.
+		a.want(t, 201, "")
+		a.wantReplay(t, true)
+		s.wantRows("r", 1)
+	})
+	t.Run("HTTP-19 the same bytes twice on one connection are one effect", func(t *testing.T) {
+		t.Parallel()
+		s := setup(t)
+		c := s.dial(t)
+		request := head("k", withLength(len(orderBody))) + orderBody
+		c.write(request + request)
+		first, again := c.response(), c.response()
+		first.want(t, 201, "")
+		again.wantReplay(t, true)
+		again.wantSame(t, first)
+		s.wantRows("r", 1)
 	})
 	t.Run("R15.1 a response that is lost after COMMIT is given to the next attempt", func(t *testing.T) {
 		t.Parallel()

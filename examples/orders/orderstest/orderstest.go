@@ -19,57 +19,39 @@ import (
 	"github.com/reprise-go/reprise/store"
 )
 
+// Routes are what an example serves.
+type Routes func(*ledgerhttp.Server[*sql.Tx]) http.Handler
+
 // Run tests the routes of one example over real sockets, with a real database.
 // What is asserted is always the number of rows.
-func Run(t *testing.T, routes func(*ledgerhttp.Server[*sql.Tx]) http.Handler) {
+func Run(t *testing.T, routes Routes) {
 	t.Helper()
-	t.Run("the same order twice is one row", func(t *testing.T) {
-		e := setup(t, routes)
-		first := e.post(t, "key-1", `{"item":"book"}`)
-		if first.status != http.StatusCreated || first.body != `{"id":1,"customer":"7","item":"book"}` || first.replayed {
-			t.Fatalf("got %+v", first)
-		}
-		again := e.post(t, "key-1", `{ "item" : "book" }`)
-		if again.status != first.status || again.body != first.body || again.location != first.location || !again.replayed {
-			t.Errorf("got %+v, want a repeat of %+v", again, first)
-		}
-		e.wantRows(t, 1)
-		if other := e.post(t, "key-2", `{"item":"book"}`); other.status != http.StatusCreated || other.replayed {
-			t.Errorf("another key got %+v", other)
-		}
-		e.wantRows(t, 2)
-	})
+	t.Run("the same order twice is one row", func(t *testing.T) { testRepeat(t, routes) })
 	t.Run("another order under the same key is refused", func(t *testing.T) {
 		e := setup(t, routes)
 		e.post(t, "key-1", `{"item":"book"}`)
-		if other := e.post(t, "key-1", `{"item":"pen"}`); other.status != http.StatusUnprocessableEntity {
-			t.Errorf("got %+v", other)
-		}
+		e.post(t, "key-1", `{"item":"pen"}`).want(t, http.StatusUnprocessableEntity)
 		e.wantRows(t, 1)
 	})
 	t.Run("an error of the handler leaves nothing, and the key is free", func(t *testing.T) {
 		e := setup(t, routes)
 		for range 2 {
-			if a := e.post(t, "key-1", `{"item":"unicorn"}`); a.status != http.StatusInternalServerError || a.replayed {
-				t.Errorf("got %+v, want a 500 of its own", a)
-			}
+			e.post(t, "key-1", `{"item":"unicorn"}`).want(t, http.StatusInternalServerError)
 		}
 		e.wantRows(t, 0)
 	})
 	t.Run("an invalid order burns no key", func(t *testing.T) {
 		e := setup(t, routes)
-		if a := e.post(t, "key-1", `{"item":""}`); a.status != http.StatusBadRequest {
-			t.Errorf("got %+v", a)
-		}
-		if a := e.post(t, "key-1", `{"item":"book"}`); a.status != http.StatusCreated || a.replayed {
-			t.Errorf("got %+v", a)
-		}
+		e.post(t, "key-1", `{"item":""}`).want(t, http.StatusBadRequest)
+		e.post(t, "key-1", `{"item":"book"}`).want(t, http.StatusCreated)
 		e.wantRows(t, 1)
 	})
 	t.Run("a transaction that is run again leaves one row and the right answer", func(t *testing.T) {
 		lost := 0
 		e := setup(t, routes, func(d store.Driver[*sql.Tx]) store.Driver[*sql.Tx] { return conflicts{d, &lost} })
-		if a := e.post(t, "key-1", `{"item":"book"}`); a.status != http.StatusCreated || !strings.Contains(a.body, `"item":"book"`) {
+		a := e.post(t, "key-1", `{"item":"book"}`)
+		a.want(t, http.StatusCreated)
+		if !strings.Contains(a.body, `"item":"book"`) {
 			t.Errorf("got %+v", a)
 		}
 		if lost != 2 {
@@ -79,15 +61,29 @@ func Run(t *testing.T, routes func(*ledgerhttp.Server[*sql.Tx]) http.Handler) {
 	})
 	t.Run("nobody is served without a name or a key", func(t *testing.T) {
 		e := setup(t, routes)
-		if a := e.post(t, "", `{"item":"book"}`); a.status != http.StatusBadRequest {
-			t.Errorf("without a key: %+v", a)
-		}
+		e.post(t, "", `{"item":"book"}`).want(t, http.StatusBadRequest)
 		e.caller = ""
-		if a := e.post(t, "key-1", `{"item":"book"}`); a.status != http.StatusUnauthorized {
-			t.Errorf("without a name: %+v", a)
-		}
+		e.post(t, "key-1", `{"item":"book"}`).want(t, http.StatusUnauthorized)
 		e.wantRows(t, 0)
 	})
+}
+
+func testRepeat(t *testing.T, routes Routes) {
+	e := setup(t, routes)
+	first := e.post(t, "key-1", `{"item":"book"}`)
+	first.want(t, http.StatusCreated)
+	if first.body != `{"id":1,"customer":"7","item":"book"}` || first.location != "/customers/7/orders/1" {
+		t.Errorf("got %+v", first)
+	}
+	again := e.post(t, "key-1", `{ "item" : "book" }`)
+	want := first
+	want.replayed = true
+	if again != want {
+		t.Errorf("got %+v, want %+v", again, want)
+	}
+	e.wantRows(t, 1)
+	e.post(t, "key-2", `{"item":"book"}`).want(t, http.StatusCreated)
+	e.wantRows(t, 2)
 }
 
 type example struct {
@@ -96,9 +92,7 @@ type example struct {
 	caller string
 }
 
-func setup(t *testing.T, routes func(*ledgerhttp.Server[*sql.Tx]) http.Handler,
-	wrap ...func(store.Driver[*sql.Tx]) store.Driver[*sql.Tx],
-) *example {
+func setup(t *testing.T, routes Routes, wrap ...func(store.Driver[*sql.Tx]) store.Driver[*sql.Tx]) *example {
 	t.Helper()
 	db, opened, err := orders.Open(t.Context(), filepath.Join(t.TempDir(), "orders.db"))
 	if err != nil {
@@ -122,6 +116,14 @@ type answer struct {
 	status         int
 	body, location string
 	replayed       bool
+}
+
+// want checks an answer that is no repeat.
+func (a answer) want(t *testing.T, status int) {
+	t.Helper()
+	if a.status != status || a.replayed {
+		t.Errorf("got %+v, want status %d and no repeat", a, status)
+	}
 }
 
 func (e *example) post(t *testing.T, key, body string) answer {
