@@ -5,6 +5,7 @@ package ledger
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/reprise-go/reprise"
@@ -73,11 +74,14 @@ func internal(op string, cause error) error {
 	return &reprise.Error{Code: reprise.CodeInternal, Op: op, Outcome: reprise.NotProcessed, Err: cause}
 }
 
+// errGone marks what is told to a caller who doesn't listen any more.
+var errGone = errors.New("the caller has left")
+
 // gone is for a caller whose context ended before anything was done for it.
 func gone(ctx context.Context) error {
 	return &reprise.Error{
-		Code: reprise.CodeInternal, Op: "ledger.Do", Outcome: reprise.NotProcessed, Err: context.Cause(ctx),
-		Detail: "the request ended before its work began",
+		Code: reprise.CodeInternal, Op: "ledger.Do", Outcome: reprise.NotProcessed,
+		Detail: "the request ended before its work began", Err: fmt.Errorf("%w: %w", errGone, context.Cause(ctx)),
 	}
 }
 

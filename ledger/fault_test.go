@@ -289,6 +289,24 @@ func TestDoFaults(t *testing.T) {
 		})
 	})
 
+	t.Run("L11: those who wait behind one with another content still wait for the run of theirs", func(t *testing.T) {
+		setup(t, func(t *testing.T, b *bundle) {
+			running := store.Entry{Intent: in, State: reprise.StateInProgress}
+			b.driver.execute = func(context.Context, store.Claim, scriptedWork) (store.Entry, bool, error) {
+				time.Sleep(time.Millisecond)
+				return running, false, nil
+			}
+			start := time.Now()
+			go b.ledger.Do(t.Context(), intentOf("k", 2), ledger.Options{}, b.work) //nolint:errcheck // it only leads.
+			synctest.Wait()
+			_, err := b.ledger.Do(t.Context(), in, ledger.Options{}, b.work)
+			check(t, err, reprise.CodeInProgress, reprise.Unknown)
+			if d := time.Since(start); d < 2*time.Second {
+				t.Errorf("waited %v, want the whole wait", d)
+			}
+		})
+	})
+
 	t.Run("L12: a key is free within 100 ms of its holder's death", func(t *testing.T) {
 		setup(t, func(t *testing.T, b *bundle) {
 			died := time.Now().Add(time.Second)
@@ -335,11 +353,16 @@ func TestDoFaults(t *testing.T) {
 	t.Run("L10: a misused transaction is an internal error, also behind a refusal", func(t *testing.T) {
 		setup(t, func(t *testing.T, b *bundle) {
 			b.driver.execute = func(ctx context.Context, _ store.Claim, work scriptedWork) (store.Entry, bool, error) {
-				_, err := work(ctx, nil)
-				return store.Entry{}, false, errors.Join(store.ErrTxMisuse, err)
+				_, _ = work(ctx, nil)
+				return store.Entry{}, false, store.ErrTxMisuse
 			}
-			_, err := b.ledger.Do(t.Context(), in, ledger.Options{}, b.work)
-			check(t, err, reprise.CodeInternal, reprise.NotProcessed)
+			refusing := func(context.Context, *scriptedTx) (reprise.Result, error) {
+				return reprise.Result{}, ledger.Refuse(reprise.Result{Status: 404})
+			}
+			for _, work := range []ledger.Work[*scriptedTx]{b.work, refusing} {
+				_, err := b.ledger.Do(t.Context(), in, ledger.Options{}, work)
+				check(t, err, reprise.CodeInternal, reprise.NotProcessed)
+			}
 		})
 	})
 

@@ -161,6 +161,20 @@ func TestFlightsJoin(t *testing.T) {
 		})
 	})
 
+	t.Run("a wait that ends as the leader leaves costs no memory", func(t *testing.T) {
+		t.Parallel()
+		for range 50 { // Which of the two comes first is not ours to say.
+			setup(t, func(t *testing.T, g *flights, lead *seat) {
+				c := join(t.Context(), g, intent(1))
+				time.Sleep(wait)
+				lead.leave()
+				if r := <-c; r.seat != nil {
+					r.seat.leave()
+				}
+			})
+		}
+	})
+
 	t.Run("a caller that leaves stops waiting", func(t *testing.T) {
 		t.Parallel()
 		setup(t, func(t *testing.T, g *flights, lead *seat) {

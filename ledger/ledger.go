@@ -129,7 +129,7 @@ func (l *Ledger[TTx]) serve(ctx context.Context, in reprise.Intent, o Options,
 	defer s.leave()
 	v, err := lead(t, deadline, s)
 	refused = err == nil && v.entry.State == ""
-	if err == nil && !refused {
+	if err == nil && !refused && v.entry.State != reprise.StateInProgress {
 		s.settle(v.entry)
 	}
 	return l.answer(in, v, err)

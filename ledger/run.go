@@ -38,7 +38,10 @@ type Run[TTx any] struct {
 	released bool
 }
 
-var errLeaseLost = leaseLost("ledger.Run", nil)
+var (
+	errLeaseLost = leaseLost("ledger.Run", nil)
+	errOver      = internal("ledger.Run", errors.New("the handler of this drive has returned"))
+)
 
 // settleTimeout bounds what a drive writes after its own time is over: the
 // evidence of a call that was answered, or the return of its lease.
@@ -72,6 +75,7 @@ func (r *Run[TTx]) load(sealed []byte) (err error) {
 func (r *Run[TTx]) close() {
 	lost := r.lost()
 	r.stop()
+	_ = r.end(errOver) // For a goroutine that the handler left behind.
 	if r.final != nil || r.released || lost {
 		return
 	}

@@ -118,11 +118,11 @@ func TestRun(t *testing.T) {
 			if r, err := run.Finish(ctx, finish(201)); err != nil || r.Status != 201 {
 				t.Errorf("Finish returned %+v, %v", r, err)
 			}
-			if _, err := run.Finish(ctx, finish(500)); err == nil {
-				t.Error("a second Finish was taken")
+			if _, err := run.Finish(ctx, finish(500)); err == nil || !strings.Contains(err.Error(), "was finished") {
+				t.Errorf("a second Finish got %v", err)
 			}
-			if err := run.Tx(ctx, "late", insert("late")); err == nil {
-				t.Error("a phase after Finish was taken")
+			if err := run.Tx(ctx, "late", insert("late")); err == nil || !strings.Contains(err.Error(), "was finished") {
+				t.Errorf("a phase after Finish got %v", err)
 			}
 			return errors.New("and the handler fails after all")
 		}, func(db *memory, a ledger.Answer, err error) {
@@ -153,6 +153,19 @@ func TestRun(t *testing.T) {
 			return run.Tx(ctx, "a", insert("a"))
 		}, func(db *memory, _ ledger.Answer, err error) {
 			inProgress(t, db, err)
+		})
+	})
+
+	t.Run("a goroutine that a handler left behind writes nothing", func(t *testing.T) {
+		t.Parallel()
+		var left *ledger.Run[*memoryTx]
+		drive(t, func(_ context.Context, run *ledger.Run[*memoryTx]) error {
+			left = run
+			return errors.New("stopped")
+		}, func(db *memory, _ ledger.Answer, _ error) {
+			if err := left.Tx(context.Background(), "late", insert("late")); err == nil || len(db.rows) != 0 {
+				t.Errorf("got %v and the rows %v", err, db.rows)
+			}
 		})
 	})
 

@@ -73,6 +73,10 @@ func runWithFault(t *testing.T, at int, f fault, decline, recovery bool) bool {
 		t.Errorf("commit %d: the first attempt was told %v while its run is on record", at, err1)
 	}
 
+	if cut := f == cutBefore || f == cutAfter; !cut && (err1 != nil || a1.Replayed) {
+		t.Errorf("commit %d: got %+v, %v; the attempt can find out by itself and go on", at, a1, err1)
+	}
+
 	second, s2 := start(t, &process{db: db}, pay(psp, seen), nil)
 	if recovery {
 		time.Sleep(lease)

@@ -4,6 +4,7 @@ package ledger
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync/atomic"
 
@@ -18,7 +19,8 @@ type Stats struct {
 	// Replayed: the result of an earlier or another attempt was answered.
 	Replayed uint64 `json:"replayed"`
 	// Refused: the work or the request was answered without anything being
-	// stored, by a result or by an error with a code of its own.
+	// stored, by a result or by an error with a code of its own, or its caller left
+	// before it began.
 	Refused uint64 `json:"refused"`
 	// Reused, InProgress, Expired, Unknown and Unavailable count the errors of
 	// these codes.
@@ -82,6 +84,9 @@ func (l *Ledger[TTx]) observe(ctx context.Context, in reprise.Intent, a Answer, 
 		case reprise.CodeStoreUnavailable:
 			c, level, event = &l.counts.unavailable, slog.LevelWarn, "store unavailable"
 		case reprise.CodeInternal:
+			if errors.Is(err, errGone) {
+				c, level, event = &l.counts.refused, slog.LevelDebug, "caller gone"
+			}
 		default:
 			// A code of the application or of the request: an answer, not a fault.
 			c, level, event = &l.counts.refused, slog.LevelDebug, "refused"
