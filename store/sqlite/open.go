@@ -100,7 +100,7 @@ func (c *connection) check(ctx context.Context) error {
 	case err != nil:
 		return explain(err)
 	case verdict != "ok":
-		return fmt.Errorf("sqlite: the database is damaged (%s); restore it from a backup", verdict)
+		return fmt.Errorf("sqlite: the database is damaged (%q); restore it from a backup", verdict)
 	}
 	return nil
 }
