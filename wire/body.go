@@ -144,7 +144,7 @@ func (e *encoder) multipart(body []byte, boundary string) error {
 	r := multipart.NewReader(bytes.NewReader(body), boundary)
 	for n := 1; ; n++ {
 		part, err := r.NextRawPart()
-		if err == io.EOF { //nolint:errorlint // any wrapped EOF is an unexpected one.
+		if err == io.EOF { // Not errors.Is: a wrapped EOF is an unexpected one.
 			e.number(0)
 			return nil
 		}

@@ -106,7 +106,7 @@ func (e *encoder) release() {
 }
 
 func (e *encoder) number(n int) {
-	e.buf = binary.BigEndian.AppendUint64(e.buf, uint64(n)) //nolint:gosec // lengths and counts are never negative.
+	e.buf = binary.BigEndian.AppendUint64(e.buf, uint64(n))
 }
 
 func (e *encoder) text(s string) {
@@ -126,7 +126,7 @@ func (e *encoder) open() (start int) {
 }
 
 func (e *encoder) close(start int) {
-	binary.BigEndian.PutUint64(e.buf[start-8:], uint64(len(e.buf)-start)) //nolint:gosec // never negative.
+	binary.BigEndian.PutUint64(e.buf[start-8:], uint64(len(e.buf)-start))
 }
 
 // shape writes all fields in the order that spec/PROTOCOL.md gives.

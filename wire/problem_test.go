@@ -310,6 +310,9 @@ func TestReadProblem(t *testing.T) {
 		if p, _ := read("application/problem+json", `{"type":"urn:reprise:problem:key-reused"}`); p.Code != reprise.CodeKeyReused {
 			t.Errorf("the code is %q", p.Code)
 		}
+		if p, _ := read("application/problem+json", `{"type":"urn:reprise:problem:key-reused","code":"declined"}`); p.Code != "declined" {
+			t.Errorf("the code is %q", p.Code)
+		}
 		if p, _ := read("application/problem+json", `{"type":"https://example.com/key-reused"}`); p.Code != "" {
 			t.Errorf("the code is %q", p.Code)
 		}

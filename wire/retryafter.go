@@ -18,7 +18,6 @@ import (
 // stands for a wait that is over everybody's limit.
 const (
 	epochFrom  = 1_000_000_000
-	epochTo    = 100_000_000_000 // The year 5138; beyond it, it can't be one.
 	epochAhead = 366 * 24 * time.Hour
 )
 
@@ -54,10 +53,8 @@ func RetryAfter(h http.Header, received time.Time) (wait time.Duration, ok bool)
 
 func retryAfter(s string, now, received time.Time) (time.Duration, bool) {
 	if n, ok := delaySeconds(s); ok {
-		if n >= epochFrom && n < epochTo {
-			if d := time.Unix(n, 0).Sub(now); d > 0 && d <= epochAhead {
-				return ceilSeconds(d), true
-			}
+		if d := time.Unix(n, 0).Sub(now); n >= epochFrom && d > 0 && d <= epochAhead {
+			return ceilSeconds(d), true
 		}
 		return seconds(n), true
 	}
@@ -65,7 +62,7 @@ func retryAfter(s string, now, received time.Time) (time.Duration, bool) {
 	if !ok {
 		return 0, false
 	}
-	return max(0, ceilSeconds(t.Sub(now))), true
+	return ceilSeconds(t.Sub(now)), true // RetryAfter makes it 0 if it has passed.
 }
 
 // delaySeconds reads 1*DIGIT, and saturates.
