@@ -88,6 +88,34 @@ func TestConcurrentRequests(t *testing.T) {
 		s.wantRows(fmt.Sprintf("body-%d", winner), 1)
 		s.wantRows(fmt.Sprintf("body-%d", 1-winner), 0)
 	})
+	t.Run("CONC-04 64 equal requests to two processes have one effect", func(t *testing.T) {
+		t.Parallel()
+		patient := func(o *options) { o.wait = time.Minute }
+		s := setup(t, patient)
+		other := s.sibling(patient)
+		key := newKey()
+		answers := make(chan answer, many)
+		var wg sync.WaitGroup
+		for i := range many {
+			wg.Go(func() {
+				a, err := []*shop{s, other}[i%2].try(post(key, orderBody))
+				if err != nil {
+					t.Error(err)
+				}
+				answers <- a
+			})
+		}
+		wg.Wait()
+		first := <-answers
+		first.want(t, 201, "")
+		for range many - 1 {
+			(<-answers).wantSame(t, first)
+		}
+		if s.arrived.Load() != many/2 || other.arrived.Load() != many/2 {
+			t.Fatalf("%d and %d requests arrived", s.arrived.Load(), other.arrived.Load())
+		}
+		s.wantRows("r", 1)
+	})
 	t.Run("64 requests of 8 intents have 8 effects", func(t *testing.T) {
 		t.Parallel()
 		s := setup(t, func(o *options) { o.wait = time.Minute })
