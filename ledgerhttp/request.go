@@ -72,28 +72,35 @@ func unauthenticated(err error) error {
 	}
 }
 
+// maxAhead bounds the memory that is set aside for a body before it arrives.
+const maxAhead = 64 << 10
+
+func tooLarge(limit int64) error {
+	return &reprise.Error{
+		Code: reprise.CodeTooLarge, Outcome: reprise.NotProcessed,
+		Detail: fmt.Sprintf("the body is over the limit of %d bytes", limit),
+	}
+}
+
 // readBody reads the body to its end, so that nothing is claimed for a request
 // that has not arrived.
 func (s *Server[TTx]) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	limit := s.config.MaxRequestBody
-	tooLarge := &reprise.Error{
-		Code: reprise.CodeTooLarge, Outcome: reprise.NotProcessed,
-		Detail: fmt.Sprintf("the body is over the limit of %d bytes", limit),
-	}
 	if r.ContentLength > limit {
 		// Without a read there is no "100 Continue": the client need not send it.
-		return nil, tooLarge
+		return nil, tooLarge(limit)
 	}
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil, nil
 	}
 	var b bytes.Buffer
 	if r.ContentLength > 0 {
-		b.Grow(int(r.ContentLength) + bytes.MinRead)
+		// What is announced has not come yet, and costs its sender nothing.
+		b.Grow(int(min(r.ContentLength, maxAhead)) + bytes.MinRead)
 	}
 	_, err := b.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, tooLarge
+		return nil, tooLarge(limit)
 	}
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):

@@ -369,4 +369,3 @@ func (s *shop) awaitArrivals(n int64) {
 func (s *shop) wrap(f http.HandlerFunc) { s.wrapped.Store(&f) }
 
 func (s *shop) provide(f func(reprise.Key, []byte) ([]byte, error)) { s.provider.Store(&f) }
-
