@@ -194,7 +194,7 @@ func keepsNothing[TTx any](f *fixture[TTx], m mode[TTx], how failure[TTx]) {
 	at := m.start(f, "fails")
 	ctx, end := context.WithCancel(f.ctx)
 	defer end()
-	recovered, err, exited := callApart(func() error {
+	recovered, exited, err := callApart(func() error {
 		return at.run(ctx, func(ctx context.Context, tx TTx) error {
 			if err := f.everything(ctx, tx, "ghost"); err != nil {
 				return err

@@ -224,15 +224,14 @@ func boundedWait[TTx any](f *fixture[TTx]) {
 }
 
 func nextAttemptRuns[TTx any](f *fixture[TTx]) {
-	boom := errors.New("the handler failed")
 	other, _ := f.open()
 	for n, next := range []store.Driver[TTx]{f.d, other} {
 		in := intent(reprise.Key(fmt.Sprintf("k-%d", n)))
 		for range 3 {
 			_, executed, err := f.d.Execute(f.ctx, claim(in), func(ctx context.Context, tx TTx) (store.Completion, error) {
-				return store.Completion{}, errors.Join(boom, f.effect(ctx, tx, effectOf(in)))
+				return store.Completion{}, errors.Join(errHandler, f.effect(ctx, tx, effectOf(in)))
 			})
-			if executed || !errors.Is(err, boom) {
+			if executed || !errors.Is(err, errHandler) {
 				f.Fatalf("the failing attempt: executed %t, error %v; want its own error", executed, err)
 			}
 		}
@@ -242,44 +241,49 @@ func nextAttemptRuns[TTx any](f *fixture[TTx]) {
 }
 
 func neighboursSurvive[TTx any](f *fixture[TTx]) {
-	const rounds, attempts = 4, 16
-	boom := errors.New("the handler failed")
+	const rounds, attempts = 4, 24
+	kinds := []func(ctx context.Context, tx TTx) error{
+		func(context.Context, TTx) error { return nil },
+		func(context.Context, TTx) error { return errHandler },
+		func(context.Context, TTx) error { panic(errHandler) },
+		func(ctx context.Context, tx TTx) error {
+			ctx, cancel := context.WithCancel(ctx)
+			cancel()
+			return f.effect(ctx, tx, "ghost")
+		},
+	}
+	for _, bad := range badStatements {
+		kinds = append(kinds, func(ctx context.Context, tx TTx) error { return f.plain.Exec(ctx, tx, bad) })
+	}
+	// Every other one succeeds.
+	kind := func(n int) int { return (n % 2) * (1 + n/2%(len(kinds)-1)) }
 	for round := range rounds {
 		var wg sync.WaitGroup
 		start := make(chan struct{})
 		key := func(n int) reprise.Intent { return intent(reprise.Key(fmt.Sprintf("k-%d-%d", round, n))) }
 		for n := range attempts {
 			in := key(n)
-			c := claim(in)
-			work := func(ctx context.Context, tx TTx) (store.Completion, error) {
-				err := f.effect(ctx, tx, effectOf(in))
-				switch n % 4 {
-				case 1:
-					err = errors.Join(err, boom)
-				case 2:
-					panic(boom)
-				case 3:
-					err = f.plain.Exec(ctx, tx, "INSERT INTO storetest_no_such_table (name) VALUES ('x')")
-				}
-				return completion(c), err
-			}
 			wg.Go(func() {
 				<-start
 				recovered, err := call(func() error {
 					return again(f.ctx, func() error {
-						_, _, err := f.d.Execute(f.ctx, c, work)
+						c := claim(in)
+						_, _, err := f.d.Execute(f.ctx, c, func(ctx context.Context, tx TTx) (store.Completion, error) {
+							err := f.effect(ctx, tx, effectOf(in))
+							return completion(c), errors.Join(err, kinds[kind(n)](ctx, tx))
+						})
 						return err
 					})
 				})
-				if failed := err != nil || recovered != nil; failed != (n%4 != 0) {
-					f.Errorf("attempt %d of kind %d: error %v, panic %v", n, n%4, err, recovered)
+				if failed := err != nil || recovered != nil; failed != (kind(n) != 0) {
+					f.Errorf("attempt %d of kind %d: error %v, panic %v", n, kind(n), err, recovered)
 				}
 			})
 		}
 		close(start)
 		wg.Wait()
 		for n := range attempts {
-			if n%4 == 0 {
+			if kind(n) == 0 {
 				f.wantEffects(effectOf(key(n)), 1)
 				f.mustReplay(f.d, key(n))
 			} else {
@@ -287,6 +291,7 @@ func neighboursSurvive[TTx any](f *fixture[TTx]) {
 				f.wantAbsent(f.d, key(n))
 			}
 		}
+		f.wantEffects("ghost", 0)
 	}
 }
 

@@ -54,6 +54,8 @@ func newFixture[TTx any](tb testing.TB, h Harness[TTx], patience time.Duration) 
 	f.plain = h.Plain(tb, f.name)
 	f.statements(
 		"CREATE TABLE storetest_effects (name VARCHAR(255) NOT NULL)",
+		"CREATE TABLE storetest_unique (name VARCHAR(255) NOT NULL UNIQUE)",
+		"INSERT INTO storetest_unique (name) VALUES ('taken')",
 		"CREATE TABLE storetest_counter (n INTEGER NOT NULL)",
 		"INSERT INTO storetest_counter (n) VALUES (0)",
 	)
@@ -252,7 +254,7 @@ func call(fn func() error) (recovered any, err error) {
 }
 
 // callApart is call in a goroutine of its own, which fn may end.
-func callApart(fn func() error) (recovered any, err error, exited bool) {
+func callApart(fn func() error) (recovered any, exited bool, err error) {
 	exited = true
 	done := make(chan struct{})
 	go func() {
@@ -261,7 +263,7 @@ func callApart(fn func() error) (recovered any, err error, exited bool) {
 		exited = false
 	}()
 	<-done
-	return recovered, err, exited
+	return recovered, exited, err
 }
 
 // held is an execution that stands inside its work until it is released.

@@ -131,25 +131,33 @@ func (f *fixture[TTx]) wantOnlyReal() {
 	f.relay(f.d, "relay").wantDelivered("real")
 }
 
-func poisoned[TTx any](f *fixture[TTx], m mode[TTx]) {
-	const bad = "INSERT INTO storetest_no_such_table (name) VALUES ('x')"
-	hidden := m.start(f, "hidden")
-	err := hidden.run(f.ctx, func(ctx context.Context, tx TTx) error {
-		if err := f.everything(ctx, tx, "ghost"); err != nil {
-			return err
-		}
-		if err := f.plain.Exec(ctx, tx, bad); err == nil {
-			f.Errorf("the bad statement did not fail")
-		}
-		return nil
-	})
-	if err == nil {
-		f.Errorf("a handler that hid a failed statement was reported as committed")
-	}
-	f.wantNothingOf("ghost", hidden)
+// badStatements fail. The last one also ends the transaction by itself where
+// the dialect knows it.
+var badStatements = []string{
+	"INSERT INTO storetest_no_such_table (name) VALUES ('x')",
+	"INSERT INTO storetest_unique (name) VALUES ('taken')",
+	"INSERT OR ROLLBACK INTO storetest_unique (name) VALUES ('taken')",
+}
 
+func poisoned[TTx any](f *fixture[TTx], m mode[TTx]) {
+	for n, bad := range badStatements {
+		hidden := m.start(f, fmt.Sprintf("hidden-%d", n))
+		err := hidden.run(f.ctx, func(ctx context.Context, tx TTx) error {
+			if err := f.everything(ctx, tx, "ghost"); err != nil {
+				return err
+			}
+			if err := f.plain.Exec(ctx, tx, bad); err == nil {
+				f.Errorf("%s: did not fail", bad)
+			}
+			return nil
+		})
+		if err == nil {
+			f.Errorf("a handler that hid the failure of %s was reported as committed", bad)
+		}
+		f.wantNothingOf("ghost", hidden)
+	}
 	further := m.start(f, "further")
-	err = further.run(f.ctx, func(ctx context.Context, tx TTx) error {
+	err := further.run(f.ctx, func(ctx context.Context, tx TTx) error {
 		if err := f.everything(ctx, tx, "ghost"); err != nil {
 			return err
 		}

@@ -52,7 +52,7 @@ func randomHistories[TTx any](f *fixture[TTx]) {
 		}
 		histories++
 		defer func() { failed = failed || t.Failed() }()
-		ctx, cancel := context.WithTimeout(f.TB.Context(), f.patience)
+		ctx, cancel := context.WithTimeout(f.Context(), f.patience)
 		defer cancel()
 		own := *f
 		own.TB, own.ctx = modelTB{f.TB, t}, ctx
@@ -227,7 +227,8 @@ func drawEnding(t *rapid.T) string {
 
 // wantEnding fails unless the driver handed on how the handler ended.
 func wantEnding(t *rapid.T, how string, recovered any, err error) {
-	if how == panics && recovered != errHandler || how == fails && !errors.Is(err, errHandler) ||
+	raised, _ := recovered.(error)
+	if how == panics && !errors.Is(raised, errHandler) || how == fails && !errors.Is(err, errHandler) ||
 		how == succeeds && (err != nil || recovered != nil) {
 		t.Fatalf("the handler %s; the caller got error %v, panic %v", how, err, recovered)
 	}

@@ -12,84 +12,6 @@ import (
 	"github.com/reprise-go/reprise/store"
 )
 
-// brokenRelay is a relay's storage with some methods replaced.
-type brokenRelay struct {
-	store.Relay
-
-	acquire  func(ctx context.Context, owner string, lease time.Duration, limit int) ([]store.Slot, error)
-	renew    func(ctx context.Context, slot store.Slot, lease time.Duration) error
-	release  func(ctx context.Context, slot store.Slot) error
-	fetch    func(ctx context.Context, slot store.Slot, limit int) (store.Page, error)
-	advance  func(ctx context.Context, slot store.Slot, p store.Page, holds []store.Hold) error
-	due      func(ctx context.Context, slot store.Slot, limit int) ([]store.Hold, error)
-	subjects func(ctx context.Context, slot store.Slot) (map[string]bool, error)
-	update   func(ctx context.Context, slot store.Slot, holds []store.Hold) error
-	wake     chan struct{}
-}
-
-func (b brokenRelay) Acquire(ctx context.Context, owner string, lease time.Duration, limit int) ([]store.Slot, error) {
-	if b.acquire != nil {
-		return b.acquire(ctx, owner, lease, limit)
-	}
-	return b.Relay.Acquire(ctx, owner, lease, limit)
-}
-
-func (b brokenRelay) Renew(ctx context.Context, slot store.Slot, lease time.Duration) error {
-	if b.renew != nil {
-		return b.renew(ctx, slot, lease)
-	}
-	return b.Relay.Renew(ctx, slot, lease)
-}
-
-func (b brokenRelay) Release(ctx context.Context, slot store.Slot) error {
-	if b.release != nil {
-		return b.release(ctx, slot)
-	}
-	return b.Relay.Release(ctx, slot)
-}
-
-func (b brokenRelay) Fetch(ctx context.Context, slot store.Slot, limit int) (store.Page, error) {
-	if b.fetch != nil {
-		return b.fetch(ctx, slot, limit)
-	}
-	return b.Relay.Fetch(ctx, slot, limit)
-}
-
-func (b brokenRelay) Advance(ctx context.Context, slot store.Slot, p store.Page, holds []store.Hold) error {
-	if b.advance != nil {
-		return b.advance(ctx, slot, p, holds)
-	}
-	return b.Relay.Advance(ctx, slot, p, holds)
-}
-
-func (b brokenRelay) Due(ctx context.Context, slot store.Slot, limit int) ([]store.Hold, error) {
-	if b.due != nil {
-		return b.due(ctx, slot, limit)
-	}
-	return b.Relay.Due(ctx, slot, limit)
-}
-
-func (b brokenRelay) Subjects(ctx context.Context, slot store.Slot) (map[string]bool, error) {
-	if b.subjects != nil {
-		return b.subjects(ctx, slot)
-	}
-	return b.Relay.Subjects(ctx, slot)
-}
-
-func (b brokenRelay) Update(ctx context.Context, slot store.Slot, holds []store.Hold) error {
-	if b.update != nil {
-		return b.update(ctx, slot, holds)
-	}
-	return b.Relay.Update(ctx, slot, holds)
-}
-
-func (b brokenRelay) Wake() <-chan struct{} {
-	if b.wake != nil {
-		return b.wake
-	}
-	return b.Relay.Wake()
-}
-
 // relaying breaks the relay side of a driver.
 func relaying(change func(r store.Relay, s *sabotage) brokenRelay) func(driver, *sabotage) driver {
 	return func(d driver, s *sabotage) driver {
@@ -439,12 +361,12 @@ func (f forgetful) PurgeInbox(ctx context.Context, _ time.Duration, limit int) (
 
 // afterwards runs then when a transaction of d has ended, with what was noted
 // in it. Only a committed one counts unless always.
-func afterwards(d driver, always bool, clear, then func()) driver {
+func afterwards(d driver, always bool, forget, then func()) driver {
 	ended := func(committed bool) {
 		if committed || always {
 			then()
 		}
-		clear()
+		forget()
 	}
 	return brokenRuns{
 		driver: broken{

@@ -184,7 +184,7 @@ func runMutants() []mutant {
 		},
 		{
 			name:   "a run with steps can be withdrawn",
-			breaks: []string{"L12_withdrawn_run_leaves_nothing", "L2_random_histories_follow_the_state_machine"},
+			breaks: []string{"S8_withdrawn_run_leaves_nothing", "L2_random_histories_follow_the_state_machine"},
 			wrap: func(d driver, s *sabotage) driver {
 				return brokenRuns{driver: d, withdraw: func(ctx context.Context, o store.Ownership) error {
 					s.exec("DELETE FROM reprise_step WHERE ledger_id = ?", o.ID[:])

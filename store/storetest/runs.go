@@ -77,7 +77,7 @@ func runRules[TTx any]() []rule[TTx] {
 			lapsedLists[TTx],
 		},
 		{
-			"L12_withdrawn_run_leaves_nothing",
+			"S8_withdrawn_run_leaves_nothing",
 			"A run withdrawn by its owner before its first step is absent at once; with a step, or by a former owner, it is left as it is.",
 			withdraw[TTx],
 		},
