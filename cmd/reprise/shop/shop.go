@@ -163,8 +163,12 @@ func (s *Shop) openLedger(context.Context) error {
 const (
 	// Events wait for as long after the process that delivered them died. Each
 	// renewal is a commit, so it is not as short as it could be.
-	minRelayLease      = 100 * time.Millisecond
-	maxRelayLease      = 3 * time.Second
+	minRelayLease = 100 * time.Millisecond
+	maxRelayLease = 3 * time.Second
+	// What slows one delivery to a consumer in this process down is the database,
+	// which slows down all of them: passing over it gains nothing.
+	deliveryTimeout    = 10 * time.Second
+	retryBase          = 100 * time.Millisecond
 	minRecoverEvery    = 100 * time.Millisecond
 	maxRecoverEvery    = 10 * time.Second
 	defaultWorkTimeout = 30 * time.Second
@@ -180,7 +184,9 @@ func (s *Shop) openEvents(context.Context) error {
 	}
 	lease := min(max(s.config.Lease, minRelayLease), maxRelayLease)
 	s.relay, err = outbox.NewRelay(s.driver.Relay(), outbox.SinkFunc(s.deliver), &outbox.RelayConfig{
-		Lease: lease, PollMax: min(lease, time.Second), Observe: s.metrics.delivered, Logger: s.log,
+		Lease: lease, PollMax: min(lease, time.Second),
+		Timeout: deliveryTimeout, Patience: deliveryTimeout, RetryBase: retryBase,
+		Observe: s.metrics.delivered, Logger: s.log,
 	})
 	if err != nil {
 		return err

@@ -24,7 +24,7 @@ import (
 )
 
 // patience is how long a test waits for what must happen soon.
-const patience = 15 * time.Second
+const patience = time.Minute
 
 // world is a shop and a provider, with what a test needs to ask of them. The
 // provider is not the builtin one, so that its requests can be looked at.
@@ -41,7 +41,7 @@ func open(t *testing.T, change ...func(*shop.Config)) *world {
 	p := openProvider(t)
 	c := shop.Config{
 		Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", DB: "sqlite:" + filepath.Join(t.TempDir(), "shop.db"), PSP: p.url,
-		Logger: slog.New(slog.DiscardHandler),
+		Logger: testLogger(t),
 	}
 	for _, f := range change {
 		f(&c)
@@ -372,4 +372,10 @@ func (p *provider) fired(t *testing.T, f psp.Fault) int {
 		t.Fatal(err)
 	}
 	return report.Fired[f]
+}
+
+// testLogger shows the shop's warnings if the test fails.
+func testLogger(t *testing.T) *slog.Logger {
+	t.Helper()
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
