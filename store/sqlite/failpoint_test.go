@@ -124,9 +124,9 @@ func killedAt(t *testing.T, binary, name string, n int) bool {
 	}
 	for query, want := range map[string]int{
 		"SELECT count(*) FROM reprise_ledger WHERE state = 'completed'": 2,
-		"SELECT count(*) FROM reprise_step":                            1,
-		"SELECT max(position) FROM reprise_outbox_slot":                2,
-		"SELECT count(*) FROM reprise_outbox_hold":                     0,
+		"SELECT count(*) FROM reprise_step":                             1,
+		"SELECT max(position) FROM reprise_outbox_slot":                 2,
+		"SELECT count(*) FROM reprise_outbox_hold":                      0,
 	} {
 		if got := f.count(query); got != want {
 			t.Errorf("hit %d: %s is %d, want %d", n, query, got, want)
