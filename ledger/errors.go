@@ -65,8 +65,8 @@ func storeUnavailable(op string, cause error) error {
 	}
 }
 
-func leaseLost(op string, cause error) error {
-	return &reprise.Error{Code: reprise.CodeLeaseLost, Op: op, Err: cause, Detail: "another worker owns this run now"}
+func leaseLost(cause error) error {
+	return &reprise.Error{Code: reprise.CodeLeaseLost, Op: "ledger.Run", Err: cause, Detail: "another worker owns this run now"}
 }
 
 // internal is for a failure after which nothing was kept for certain.
@@ -101,7 +101,7 @@ func rolledBack(op string, err error) error {
 	if e.Outcome == reprise.Unknown && e.Code != reprise.CodeOutcomeUnknown {
 		e.Outcome = reprise.NotProcessed
 	}
-	if error(inner) != err {
+	if error(inner) != err { //nolint:errorlint // whether something is wrapped around it is the question.
 		e.Err = err
 	}
 	return &e

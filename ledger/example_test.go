@@ -79,13 +79,15 @@ func ExampleLedger_Do() {
 			}, err
 		})
 		if err != nil {
-			log.Fatal(err)
+			fmt.Println(err)
+			return
 		}
 		fmt.Printf("%d %s replayed=%v\n", answer.Result.Status, answer.Result.Body, answer.Replayed)
 	}
 	var orders int
 	if err := db.QueryRowContext(ctx, "SELECT count(*) FROM orders").Scan(&orders); err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 	fmt.Println("orders:", orders)
 	// Output:
@@ -128,7 +130,8 @@ func ExampleStaged_Do() {
 		return err
 	})
 	if err != nil {
-		log.Fatal(err)
+		fmt.Println(err)
+		return
 	}
 
 	intent := reprise.Intent{
@@ -175,11 +178,13 @@ func ExampleRefuse() {
 	for range 2 {
 		answer, err := l.Do(ctx, intent, ledger.Options{}, cancel)
 		if err != nil {
-			log.Fatal(err)
+			fmt.Println(err)
+			return
 		}
 		fmt.Println(answer.Result.Status, !answer.ExpiresAt.IsZero())
 		if _, err := db.ExecContext(ctx, "INSERT OR IGNORE INTO orders (id, what) VALUES (1, 'tea')"); err != nil {
-			log.Fatal(err)
+			fmt.Println(err)
+			return
 		}
 	}
 	// Output:

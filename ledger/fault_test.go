@@ -297,7 +297,7 @@ func TestDoFaults(t *testing.T) {
 				return running, false, nil
 			}
 			start := time.Now()
-			go b.ledger.Do(t.Context(), intentOf("k", 2), ledger.Options{}, b.work) //nolint:errcheck // it only leads.
+			go func() { _, _ = b.ledger.Do(t.Context(), intentOf("k", 2), ledger.Options{}, b.work) }()
 			synctest.Wait()
 			_, err := b.ledger.Do(t.Context(), in, ledger.Options{}, b.work)
 			check(t, err, reprise.CodeInProgress, reprise.Unknown)

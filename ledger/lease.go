@@ -12,11 +12,11 @@ import (
 )
 
 // keepLease renews the lease for as long as the drive lasts, and ends the
-// drive's context when the lease is lost. It sets r.ctx and r.stop.
+// context that it returns when the lease is lost. It sets r.alive and r.stop.
 //
 // A drive that goes on after that does no harm, because every write is fenced by
 // the epoch (rule S2); it is ended so that it does no work for nothing.
-func (r *Run[TTx]) keepLease(ctx context.Context) {
+func (r *Run[TTx]) keepLease(ctx context.Context) context.Context {
 	lease := r.ledger.config.Lease
 	ctx, cancel := context.WithCancelCause(ctx)
 	renewing, done := context.WithCancel(ctx)
@@ -40,16 +40,17 @@ func (r *Run[TTx]) keepLease(ctx context.Context) {
 				return
 			case errors.Is(err, store.ErrLeaseLost) || time.Since(held) >= lease:
 				// Without an answer for a whole lease, somebody else may own it.
-				cancel(leaseLost("ledger.Run", err))
+				cancel(leaseLost(err))
 				return
 			}
 		}
 	})
-	r.ctx = ctx
+	r.alive = ctx
 	// The heart stops before the lease is given up, or it would take it again.
 	r.stop = func() {
 		done()
 		wg.Wait()
 		cancel(nil)
 	}
+	return ctx
 }

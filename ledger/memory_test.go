@@ -73,6 +73,8 @@ type process struct {
 	commits int
 	hit     bool
 	cut     bool
+	// blind lets Find fail.
+	blind bool
 }
 
 type memoryTx struct{ rows []string }
@@ -272,6 +274,9 @@ func (p *process) Find(_ context.Context, i reprise.Intent) (store.Entry, error)
 		return store.Entry{}, err
 	}
 	defer end()
+	if p.blind {
+		return store.Entry{}, store.ErrUnavailable
+	}
 	if e := p.db.entries[i.ID()]; e != nil {
 		return *e, nil
 	}

@@ -52,7 +52,7 @@ func (r *Run[TTx]) phase(ctx context.Context, work func(ctx context.Context, tx 
 		case failed != nil:
 			return stop, failed
 		case errors.Is(err, store.ErrLeaseLost):
-			return stop, leaseLost("ledger.Run", err)
+			return stop, leaseLost(err)
 		case errors.Is(err, store.ErrCommitUnknown):
 			return r.resolve(ctx, step)
 		case !ran || errors.Is(err, store.ErrUnavailable):
@@ -72,7 +72,7 @@ func (r *Run[TTx]) resolve(ctx context.Context, step *store.Step) (next, error) 
 	e, err := r.ledger.resolve(ctx, r.intent)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		return stop, leaseLost("ledger.Run", err)
+		return stop, leaseLost(err)
 	case err != nil:
 		return stop, outcomeUnknown("ledger.Run", err)
 	case step == nil && (e.State == reprise.StateCompleted || e.State == reprise.StateTombstone):
@@ -81,13 +81,13 @@ func (r *Run[TTx]) resolve(ctx context.Context, step *store.Step) (next, error) 
 		r.final = &verdict{entry: e}
 		return stop, nil
 	case e.State != reprise.StateInProgress || e.Epoch != r.owner.Epoch:
-		return stop, leaseLost("ledger.Run", nil)
+		return stop, leaseLost(nil)
 	case step == nil:
 		return again, store.ErrCommitUnknown
 	}
-	wctx, cancel := r.detached()
+	ctx, cancel := detached(ctx)
 	defer cancel()
-	steps, err := r.ledger.driver.Steps(wctx, r.owner.ID)
+	steps, err := r.ledger.driver.Steps(ctx, r.owner.ID)
 	if err != nil {
 		return stop, outcomeUnknown("ledger.Run", err)
 	}

@@ -32,18 +32,16 @@ func (l *Ledger[TTx]) Purge(ctx context.Context) (int, error) {
 // RunPurge purges every Config.PurgeEvery until ctx ends, and then returns nil.
 // A purge that fails is tried again at the next turn.
 func (l *Ledger[TTx]) RunPurge(ctx context.Context) error {
-	for {
+	for ctx.Err() == nil {
 		n, err := l.Purge(ctx)
 		switch {
-		case ctx.Err() != nil:
-			return nil
+		case ctx.Err() != nil: // Stopped on its way.
 		case err != nil:
 			l.config.Logger.WarnContext(ctx, "ledger: purge could not finish", "error", err)
 		case n > 0:
 			l.config.Logger.DebugContext(ctx, "ledger: purged", "records", n)
 		}
-		if !pause(ctx, l.config.PurgeEvery) {
-			return nil
-		}
+		pause(ctx, l.config.PurgeEvery)
 	}
+	return nil
 }

@@ -52,24 +52,22 @@ func (l *Ledger[TTx]) Recover(ctx context.Context) (RecoveryReport, error) {
 func (l *Ledger[TTx]) RunRecovery(ctx context.Context) error {
 	p := &pace{every: l.config.RecoverEvery, due: make(map[reprise.IntentID]time.Time)}
 	unhandled := 0
-	for {
+	for ctx.Err() == nil {
 		report, err := l.recoverPass(ctx, p)
 		switch {
-		case ctx.Err() != nil:
-			return nil
+		case ctx.Err() != nil: // Stopped on its way.
 		case err != nil:
 			l.config.Logger.WarnContext(ctx, "ledger: recovery could not finish its pass", "error", err)
 		case report.Completed+report.Withdrawn > 0:
 			l.config.Logger.InfoContext(ctx, "ledger: recovery", "report", report)
 		}
-		if report.Unhandled != unhandled {
+		if err == nil && report.Unhandled != unhandled {
 			unhandled = report.Unhandled
 			l.config.Logger.WarnContext(ctx, "ledger: runs in progress are of operations without a handler in this process", "runs", unhandled)
 		}
-		if !pause(ctx, l.config.RecoverEvery) {
-			return nil
-		}
+		pause(ctx, l.config.RecoverEvery)
 	}
+	return nil
 }
 
 // pace spaces the recoveries of runs that stop again and again. It is kept in

@@ -10,7 +10,7 @@ import (
 
 // Refusal is an error that carries an answer: the transaction is rolled back,
 // the answer is given, and nothing is stored, so the key stays free.
-type Refusal struct {
+type Refusal struct { //nolint:errname // an answer that travels as an error, not a failure.
 	// Result is answered as it is, with its allow-listed fields.
 	Result reprise.Result
 }

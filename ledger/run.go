@@ -25,9 +25,9 @@ type Run[TTx any] struct {
 	owner  store.Ownership
 	steps  map[string]store.Step
 
-	// ctx ends when the lease is lost, with errLeaseLost as its cause.
-	ctx  context.Context
-	stop func()
+	// alive ends with the drive; its cause is CodeLeaseLost if the lease was lost.
+	alive context.Context
+	stop  func()
 	// inside is true while a phase's transaction is open.
 	inside bool
 	// stuck is the error that ended this drive: after it nothing more is done.
@@ -39,7 +39,7 @@ type Run[TTx any] struct {
 }
 
 var (
-	errLeaseLost = leaseLost("ledger.Run", nil)
+	errLeaseLost = leaseLost(nil)
 	errOver      = internal("ledger.Run", errors.New("the handler of this drive has returned"))
 )
 
@@ -47,23 +47,23 @@ var (
 // evidence of a call that was answered, or the return of its lease.
 const settleTimeout = 5 * time.Second
 
-// open begins a drive of a run that this process owns, and keeps its lease.
-func (l *Ledger[TTx]) open(ctx context.Context, e store.Entry) *Run[TTx] {
+// open begins a drive of a run that this process owns, and keeps its lease. The
+// context is the drive's.
+func (l *Ledger[TTx]) open(ctx context.Context, e store.Entry) (*Run[TTx], context.Context) {
 	r := &Run[TTx]{
 		ledger: l, intent: e.Intent, drives: e.Drives,
 		owner: store.Ownership{ID: e.ID, Epoch: e.Epoch},
 		steps: make(map[string]store.Step),
 	}
-	r.keepLease(ctx)
-	return r
+	return r, r.keepLease(ctx)
 }
 
 // load reads what earlier drives left.
-func (r *Run[TTx]) load(sealed []byte) (err error) {
+func (r *Run[TTx]) load(ctx context.Context, sealed []byte) (err error) {
 	if r.terms, r.input, err = unseal(sealed); err != nil {
 		return err
 	}
-	steps, err := r.ledger.driver.Steps(r.ctx, r.owner.ID)
+	steps, err := r.ledger.driver.Steps(ctx, r.owner.ID)
 	for _, s := range steps {
 		r.steps[s.Name] = s
 	}
@@ -72,14 +72,14 @@ func (r *Run[TTx]) load(sealed []byte) (err error) {
 
 // close ends the drive. A lease that is still held is given up, so that the next
 // attempt, or recovery, goes on at once.
-func (r *Run[TTx]) close() {
+func (r *Run[TTx]) close(ctx context.Context) {
 	lost := r.lost()
 	r.stop()
 	_ = r.end(errOver) // For a goroutine that the handler left behind.
 	if r.final != nil || r.released || lost {
 		return
 	}
-	ctx, cancel := r.detached()
+	ctx, cancel := detached(ctx)
 	defer cancel()
 	if err := r.ledger.driver.Renew(ctx, r.owner, 0); err != nil {
 		r.ledger.config.Logger.WarnContext(ctx, "ledger: a lease could not be given up and has to lapse",
@@ -89,8 +89,8 @@ func (r *Run[TTx]) close() {
 
 // detached returns a context for what must be written although the drive's time
 // may be over.
-func (r *Run[TTx]) detached() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(r.ctx), settleTimeout)
+func detached(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 }
 
 // Intent returns what the run is for.
@@ -104,7 +104,7 @@ func (r *Run[TTx]) Drive() int { return r.drives }
 
 // lost reports whether another worker owns the run.
 func (r *Run[TTx]) lost() bool {
-	return errors.Is(context.Cause(r.ctx), reprise.ErrLeaseLost) || errors.Is(r.stuck, reprise.ErrLeaseLost)
+	return errors.Is(context.Cause(r.alive), reprise.ErrLeaseLost) || errors.Is(r.stuck, reprise.ErrLeaseLost)
 }
 
 // end makes err the end of this drive.
@@ -210,7 +210,7 @@ func (r *Run[TTx]) Call(ctx context.Context, name string, request []byte,
 	}
 	step.State = store.StepDone
 	// The answer is here; that the drive's time is over doesn't make it unknown.
-	wctx, cancel := r.detached()
+	wctx, cancel := detached(ctx)
 	defer cancel()
 	if err := r.record(wctx, step, nil); err != nil {
 		return nil, err
@@ -244,7 +244,7 @@ func (r *Run[TTx]) Finish(ctx context.Context, fn func(ctx context.Context, tx T
 	failpoint.Hit("ledger/finished")
 	switch {
 	case r.final == nil:
-		r.final = &verdict{entry: r.completed(c), made: &c.Result}
+		r.final = &verdict{entry: r.completed(ctx, c), made: &c.Result}
 	case r.final.entry.Epoch == r.owner.Epoch:
 		r.final.made = &c.Result
 	default:
@@ -255,8 +255,8 @@ func (r *Run[TTx]) Finish(ctx context.Context, fn func(ctx context.Context, tx T
 
 // completed returns the record of the completed run. When it can't be read, the
 // completion stands in for it: the result is stored for certain.
-func (r *Run[TTx]) completed(c store.Completion) store.Entry {
-	ctx, cancel := r.detached()
+func (r *Run[TTx]) completed(ctx context.Context, c store.Completion) store.Entry {
+	ctx, cancel := detached(ctx)
 	defer cancel()
 	if e, err := r.ledger.driver.Find(ctx, r.intent); err == nil {
 		return e

@@ -156,6 +156,53 @@ func TestRun(t *testing.T) {
 		})
 	})
 
+	t.Run("a result whose record can't be read back is answered all the same", func(t *testing.T) {
+		t.Parallel()
+		for limit, expires := range map[int]time.Duration{100: time.Hour, 3: 0} {
+			synctest.Test(t, func(t *testing.T) {
+				p := &process{db: newMemory()}
+				_, s := start(t, p, func(ctx context.Context, run *ledger.Run[*memoryTx]) error {
+					_, err := run.Finish(ctx, func(context.Context, *memoryTx) (reprise.Result, error) {
+						p.blind = true
+						return reprise.Result{Status: 201, Body: []byte("body")}, nil
+					})
+					return err
+				}, &ledger.Config{Retention: time.Hour, MaxBody: limit})
+				a, err := s.Do(t.Context(), in, ledger.Options{}, nil)
+				want := time.Time{}
+				if expires > 0 {
+					want = time.Now().Add(expires)
+				}
+				if err != nil || string(a.Result.Body) != "body" || !a.ExpiresAt.Equal(want) {
+					t.Errorf("got %+v, %v; want it until %v", a, err, want)
+				}
+			})
+		}
+	})
+
+	t.Run("a recorded decision that can't be read is not taken for anything", func(t *testing.T) {
+		t.Parallel()
+		psp := newProvider()
+		psp.decline = true
+		synctest.Test(t, func(t *testing.T) {
+			db := newMemory()
+			p := &process{db: db, at: 5, fault: cutBefore} // Between the evidence and the end.
+			_, s := start(t, p, pay(psp, nil), nil)
+			_, err := s.Do(t.Context(), in, ledger.Options{}, nil)
+			if !p.hit || !errors.Is(err, reprise.ErrOutcomeUnknown) {
+				t.Fatalf("got %v", err)
+			}
+			db.steps[in.ID()][1].Response = []byte("{")
+			time.Sleep(lease)
+			_, s = start(t, &process{db: db}, pay(psp, nil), nil)
+			_, err = s.Do(t.Context(), in, ledger.Options{}, nil)
+			inProgress(t, db, err)
+			if psp.sends != 1 || !slices.Equal(db.rows, []string{"reserved"}) {
+				t.Errorf("%d sends and the rows %v", psp.sends, db.rows)
+			}
+		})
+	})
+
 	t.Run("a goroutine that a handler left behind writes nothing", func(t *testing.T) {
 		t.Parallel()
 		var left *ledger.Run[*memoryTx]
@@ -177,7 +224,7 @@ func TestRun(t *testing.T) {
 				tx.insert("reserved")
 				return sold
 			})
-			if err != sold { //nolint:errorlint // as it is.
+			if err != sold { // As it is.
 				t.Errorf("got %v", err)
 			}
 			_, err = run.Finish(ctx, finish(409))

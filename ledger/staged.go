@@ -143,32 +143,32 @@ func (s *Staged[TTx]) drive(ctx context.Context, e store.Entry) (verdict, error)
 	ctx, cancel := context.WithTimeout(ctx, s.ledger.config.WorkTimeout)
 	defer cancel()
 	failpoint.Hit("ledger/claimed")
-	r := s.ledger.open(ctx, e)
+	r, ctx := s.ledger.open(ctx, e)
 	// Also when the handler panics: the lease is given up, and the next attempt
 	// goes on at once.
-	defer r.close()
-	if err := r.load(e.Input); err != nil {
+	defer r.close(ctx)
+	if err := r.load(ctx, e.Input); err != nil {
 		return verdict{}, outcomeUnknown("ledger.Do", err)
 	}
-	return r.conclude(s.handle(r.ctx, r))
+	return r.conclude(ctx, s.handle(ctx, r))
 }
 
 // conclude says what a drive came to, from what is on record and not from what
 // its handler says.
-func (r *Run[TTx]) conclude(err error) (verdict, error) {
+func (r *Run[TTx]) conclude(ctx context.Context, err error) (verdict, error) {
 	l := r.ledger
 	refusal, refused := errors.AsType[*Refusal](err)
 	switch {
 	case r.final != nil:
 		if err != nil {
-			l.config.Logger.WarnContext(r.ctx, "ledger: a handler returned an error after its run was completed",
+			l.config.Logger.WarnContext(ctx, "ledger: a handler returned an error after its run was completed",
 				"operation", string(r.intent.Operation), "intent", r.intent.ID().String(), "error", err)
 		}
 		return *r.final, nil
 	case r.lost():
-		return r.successor(err)
+		return r.successor(ctx, err)
 	case refused && len(r.steps) == 0:
-		return r.withdraw(refusal)
+		return r.withdraw(ctx, refusal)
 	case err == nil:
 		err = errors.New("the handler returned without finishing its run")
 	case refused:
@@ -179,9 +179,9 @@ func (r *Run[TTx]) conclude(err error) (verdict, error) {
 
 // successor answers for a run that another worker took over: with its result if
 // it has one already.
-func (r *Run[TTx]) successor(cause error) (verdict, error) {
+func (r *Run[TTx]) successor(ctx context.Context, cause error) (verdict, error) {
 	r.ledger.counts.leasesLost.Add(1)
-	ctx, cancel := r.detached()
+	ctx, cancel := detached(ctx)
 	defer cancel()
 	e, err := r.ledger.driver.Find(ctx, r.intent)
 	if err != nil || e.State == reprise.StateInProgress {
@@ -192,12 +192,12 @@ func (r *Run[TTx]) successor(cause error) (verdict, error) {
 
 // withdraw takes the claim of a refused run back, so that nobody executes later
 // what the caller is told now was refused.
-func (r *Run[TTx]) withdraw(refusal *Refusal) (verdict, error) {
+func (r *Run[TTx]) withdraw(ctx context.Context, refusal *Refusal) (verdict, error) {
 	result, err := r.ledger.freeze(refusal.Result)
 	if err != nil {
 		return verdict{}, outcomeUnknown("ledger.Do", err)
 	}
-	ctx, cancel := r.detached()
+	ctx, cancel := detached(ctx)
 	defer cancel()
 	err = r.ledger.rerun(ctx, "ledger.Do", func() (next, error) {
 		err := r.ledger.driver.Withdraw(ctx, r.owner)
@@ -213,7 +213,7 @@ func (r *Run[TTx]) withdraw(refusal *Refusal) (verdict, error) {
 	}
 	switch {
 	case errors.Is(err, store.ErrLeaseLost):
-		return r.successor(err)
+		return r.successor(ctx, err)
 	case err != nil:
 		return verdict{}, outcomeUnknown("ledger.Do", err)
 	}

@@ -374,7 +374,7 @@ func TestStagedDo(t *testing.T) {
 			psp.after = func() error { time.Sleep(time.Second); return nil }
 			_, s1 := start(t, &process{db: db}, pay(psp, nil), nil)
 			_, s2 := start(t, &process{db: db}, pay(psp, nil), nil)
-			go s1.Do(t.Context(), in, ledger.Options{}, []byte("10 EUR")) //nolint:errcheck // its effects are counted.
+			go func() { _, _ = s1.Do(t.Context(), in, ledger.Options{}, []byte("10 EUR")) }()
 			synctest.Wait()
 			from := time.Now()
 			_, err := s2.Do(t.Context(), in, ledger.Options{Wait: 100 * time.Millisecond}, nil)
