@@ -110,7 +110,7 @@ func withDatabase(ctx context.Context, url string, f func(*shop.Database) error)
 		return exit.Refused("see that the file can be written and is in use by no other program",
 			"the database %s can't be used: %w", path, err)
 	}
-	return errors.Join(f(d), d.Close())
+	return errors.Join(f(d), d.Close()) //nolint:contextcheck // closing must not be cut short
 }
 
 func cantMigrate(err error) error {

@@ -54,7 +54,7 @@ func runPSP(c *cobra.Command, listen string, config psp.Config) error {
 		return err
 	}
 	defer func() { _ = p.Close() }()
-	l, err := serve.Listen("psp", listen, p.Handler(), log)
+	l, err := serve.Listen(ctx, "psp", listen, p.Handler(), log)
 	if err != nil {
 		return err
 	}

@@ -49,9 +49,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	got := 0
-	switch err := ts.Exec(args[1], args[2:]...); {
-	case err == nil:
-	default:
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
 		e, ok := errors.AsType[*exec.ExitError](err)
 		if !ok {
 			ts.Fatalf("%v", err)

@@ -75,5 +75,5 @@ func runShop(ctx context.Context, config shop.Config) error {
 			}
 		}
 	}()
-	return errors.Join(s.Run(ctx), s.Close())
+	return errors.Join(s.Run(ctx), s.Close()) //nolint:contextcheck // closing must not be cut short
 }

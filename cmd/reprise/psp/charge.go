@@ -80,7 +80,7 @@ func (p *Provider) charge(w http.ResponseWriter, r *http.Request) {
 		inFlight(w)
 		return
 	}
-	c, replayed, err := p.decide(key, q)
+	c, replayed, err := p.decide(context.WithoutCancel(r.Context()), key, q)
 	leave()
 	if p.after(fault, w, r) {
 		return
@@ -96,9 +96,9 @@ func (p *Provider) charge(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// decide makes the charge, or finds the one that the key has made. It does not
+// decide makes the charge, or finds the one that the key has made. ctx must not
 // end with the client's connection: once a provider has a request, it acts.
-func (p *Provider) decide(key reprise.Key, q chargeRequest) (c Charge, replayed bool, err error) {
+func (p *Provider) decide(ctx context.Context, key reprise.Key, q chargeRequest) (c Charge, replayed bool, err error) {
 	if p.config.Latency > 0 {
 		select {
 		case <-time.After(p.config.Latency):
@@ -109,7 +109,7 @@ func (p *Provider) decide(key reprise.Key, q chargeRequest) (c Charge, replayed 
 	if *q.Amount > p.config.DeclineOver {
 		status = Declined
 	}
-	return p.book.charge(context.Background(), key, q, status, p.config.Now())
+	return p.book.charge(ctx, key, q, status, p.config.Now())
 }
 
 func answer(w http.ResponseWriter, c Charge, replayed bool) {

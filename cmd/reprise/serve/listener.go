@@ -43,12 +43,12 @@ type Listener struct {
 // Listen takes addr, so that a port in use is found before anything else is
 // started, and prepares to answer with h. The error is of exit.Usage for an
 // address that is none, and of exit.Environment otherwise.
-func Listen(role, addr string, h http.Handler, log *slog.Logger) (*Listener, error) {
+func Listen(ctx context.Context, role, addr string, h http.Handler, log *slog.Logger) (*Listener, error) {
 	if _, err := net.ResolveTCPAddr("tcp", addr); err != nil {
 		return nil, exit.Misused("give HOST:PORT, such as 127.0.0.1:8080; port 0 takes a free one",
 			"the %s listener can't use the address %q: %w", role, addr, err)
 	}
-	l, err := net.Listen("tcp", addr)
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if err != nil {
 		return nil, exit.Refused("stop what listens there, or choose another port; port 0 takes a free one",
 			"the %s listener can't listen: %w", role, err)

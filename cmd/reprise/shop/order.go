@@ -209,19 +209,20 @@ func (s *Shop) emitOrder(ctx context.Context, tx *sql.Tx, event string, o order)
 
 const orderColumns = `id, ref, sku, quantity, amount, currency, status, version, created_at`
 
-func (o *order) scan(scan func(...any) error) error {
+func scanOrder(scan func(...any) error) (order, error) {
+	var o order
 	var created int64
 	err := scan(&o.ID, &o.Ref, &o.SKU, &o.Quantity, &o.Amount, &o.Currency, &o.Status, &o.Version, &created)
 	o.CreatedAt = time.UnixMilli(created).UTC()
-	return err
+	return o, err
 }
 
 // findOrder returns an order of the caller. That there is one of somebody else
 // is nobody's business: it is not found either.
 func findOrder(ctx context.Context, q querier, caller reprise.Caller, id string) (order, error) {
-	o := order{caller: caller}
 	row := q.QueryRowContext(ctx, `SELECT `+orderColumns+` FROM orders WHERE id = ? AND caller = ?`, id, caller)
-	err := o.scan(row.Scan)
+	o, err := scanOrder(row.Scan)
+	o.caller = caller
 	if errors.Is(err, sql.ErrNoRows) {
 		err = notFound("order")
 	}
@@ -237,5 +238,5 @@ func (s *Shop) getOrder(ctx context.Context, in byID) (reprise.Result, error) {
 }
 
 func (s *Shop) listOrders(ctx context.Context, l listing) (reprise.Result, error) {
-	return answerList(ctx, s.db, l, "orders", orderColumns, func(o order) string { return o.ID }, (*order).scan)
+	return answerList(ctx, s.db, l, "orders", orderColumns, func(o order) string { return o.ID }, scanOrder)
 }

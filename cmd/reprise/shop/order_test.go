@@ -29,7 +29,7 @@ func TestCreateOrder(t *testing.T) {
 		if err := json.Unmarshal([]byte(r.body), &members); err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range strings.Fields("id ref sku quantity amount currency status version created_at") {
+		for name := range strings.FieldsSeq("id ref sku quantity amount currency status version created_at") {
 			if members[name] == nil {
 				t.Errorf("the order has no %s: %s", name, r.body)
 			}

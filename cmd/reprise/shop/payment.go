@@ -159,14 +159,16 @@ func (s *Shop) closePayment(ctx context.Context, tx *sql.Tx, p payment) (reprise
 
 const paymentColumns = `id, order_id, ref, amount, currency, status, psp_reference`
 
-func (p *payment) scan(scan func(...any) error) error {
-	return scan(&p.ID, &p.OrderID, &p.Ref, &p.Amount, &p.Currency, &p.Status, &p.PSPReference)
+func scanPayment(scan func(...any) error) (payment, error) {
+	var p payment
+	err := scan(&p.ID, &p.OrderID, &p.Ref, &p.Amount, &p.Currency, &p.Status, &p.PSPReference)
+	return p, err
 }
 
 func findPayment(ctx context.Context, q querier, caller reprise.Caller, id string) (payment, error) {
-	p := payment{caller: caller}
 	row := q.QueryRowContext(ctx, `SELECT `+paymentColumns+` FROM payments WHERE id = ? AND caller = ?`, id, caller)
-	err := p.scan(row.Scan)
+	p, err := scanPayment(row.Scan)
+	p.caller = caller
 	if errors.Is(err, sql.ErrNoRows) {
 		err = notFound("payment")
 	}
@@ -182,5 +184,5 @@ func (s *Shop) getPayment(ctx context.Context, in byID) (reprise.Result, error) 
 }
 
 func (s *Shop) listPayments(ctx context.Context, l listing) (reprise.Result, error) {
-	return answerList(ctx, s.db, l, "payments", paymentColumns, func(p payment) string { return p.ID }, (*payment).scan)
+	return answerList(ctx, s.db, l, "payments", paymentColumns, func(p payment) string { return p.ID }, scanPayment)
 }

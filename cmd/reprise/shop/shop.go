@@ -29,6 +29,7 @@ import (
 	"github.com/reprise-go/reprise/ledger"
 	"github.com/reprise-go/reprise/ledgerhttp"
 	"github.com/reprise-go/reprise/outbox"
+	"github.com/reprise-go/reprise/store/migrate"
 	"github.com/reprise-go/reprise/store/sqlite"
 )
 
@@ -72,7 +73,7 @@ func Open(ctx context.Context, c Config) (*Shop, error) {
 		s.openTokens, s.openDatabase, s.openProvider, s.openLedger, s.openEvents, s.listen,
 	} {
 		if err := step(ctx); err != nil {
-			return nil, errors.Join(err, s.Close())
+			return nil, errors.Join(err, s.Close()) //nolint:contextcheck // closing must not be cut short
 		}
 	}
 	return s, nil
@@ -114,7 +115,7 @@ func (s *Shop) openProvider(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		l, err := serve.Listen("psp", "127.0.0.1:0", s.builtin.Handler(), s.log)
+		l, err := serve.Listen(ctx, "psp", "127.0.0.1:0", s.builtin.Handler(), s.log)
 		if err != nil {
 			return err
 		}
@@ -174,9 +175,12 @@ const (
 	defaultWorkTimeout = 30 * time.Second
 )
 
-func (s *Shop) openEvents(context.Context) error {
-	var err error
-	s.metrics = newMetrics(1)
+func (s *Shop) openEvents(ctx context.Context) error {
+	migrations, err := migrate.Status(ctx, s.driver)
+	if err != nil {
+		return err
+	}
+	s.metrics = newMetrics(len(migrations))
 	s.outbox = outbox.New(s.driver, &outbox.Config{Source: eventSource})
 	s.inbox, err = inbox.New(s.driver, fulfilment, nil)
 	if err != nil {
@@ -194,13 +198,13 @@ func (s *Shop) openEvents(context.Context) error {
 	return s.metrics.registry.Register(gauges{s.driver, s.relay})
 }
 
-func (s *Shop) listen(context.Context) error {
-	admin, err := serve.Listen("admin", s.config.Admin, s.admin(), s.log)
+func (s *Shop) listen(ctx context.Context) error {
+	admin, err := serve.Listen(ctx, "admin", s.config.Admin, s.admin(), s.log)
 	if err != nil {
 		return err
 	}
 	s.listeners = append([]*serve.Listener{admin}, s.listeners...)
-	api, err := serve.Listen("api", s.config.Listen, s.api(), s.log)
+	api, err := serve.Listen(ctx, "api", s.config.Listen, s.api(), s.log)
 	if err != nil {
 		return err
 	}

@@ -76,10 +76,11 @@ func serveTest(t *testing.T, h http.Handler) (url string) {
 }
 
 // in is w for a subtest, which fails in its place.
-func (w world) in(t *testing.T) *world {
+func (w *world) in(t *testing.T) *world {
 	t.Helper()
-	w.t = t
-	return &w
+	in := *w
+	in.t = t
+	return &in
 }
 
 // provider is a payment provider that keeps what it was sent.
@@ -281,11 +282,6 @@ type effects struct {
 }
 
 type counts = map[string]int
-
-func (w *world) effects(ref string) effects {
-	w.t.Helper()
-	return effectsOf(w.t, w.admin, "alice", ref)
-}
 
 func effectsOf(t *testing.T, admin, caller, ref string) effects {
 	t.Helper()
