@@ -21,6 +21,7 @@ import (
 
 // benches holds every benchmark by name.
 var benches = map[string]func(ctx context.Context, r *report, runs int) error{
+	"client": benchClient,
 	"sqlite": benchSQLite,
 }
 

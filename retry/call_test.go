@@ -55,10 +55,11 @@ func checkCall(t *rapid.T) {
 
 	var c retry.Call
 	start := time.Now()
-	c.Start(context.Background(), p, safety)
+	ctx := context.Background()
+	c.Start(ctx, p, safety, "k")
 	counted, unknown := 0, false
 	for {
-		if _, err := c.Begin(); err != nil {
+		if _, err := c.Begin(ctx); err != nil {
 			checkStopped(t, err, retry.ReasonDeadline)
 			return
 		}
@@ -79,7 +80,7 @@ func checkCall(t *rapid.T) {
 		if !v.InProgress || o.Deadline == 0 {
 			counted++
 		}
-		d := c.End(v)
+		d := c.End(ctx, v)
 		unknown = unknown || v.Outcome == reprise.Unknown
 
 		switch got := c.Outcome(); {
@@ -111,7 +112,7 @@ func checkCall(t *rapid.T) {
 		case o.Deadline > 0 && time.Since(start)+d.Wait+o.MinAttempt > o.Deadline:
 			t.Fatalf("C5: waits %v beyond what fits", d.Wait)
 		}
-		if err := c.Wait(d); err != nil {
+		if err := c.Wait(ctx, d); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -132,7 +133,7 @@ func checkStopped(t *rapid.T, err error, reason retry.Reason) {
 		t.Fatalf("OutcomeOf gives %v, the error says %v", reprise.OutcomeOf(err), e.Outcome)
 	}
 	for i, a := range e.Attempts {
-		if a.Number != i+1 || a.End.Before(a.Start) || i > 0 && a.Start.Sub(e.Attempts[i-1].End) < a.Wait {
+		if a.Number != i+1 || a.Key != "k" || a.End.Before(a.Start) || i > 0 && a.Start.Sub(e.Attempts[i-1].End) < a.Wait {
 			t.Fatalf("record %d is %+v", i+1, a)
 		}
 	}

@@ -23,30 +23,33 @@ import (
 func Do[T any](ctx context.Context, p *Policy, fn func(ctx context.Context, a *reprise.Attempt) (T, error)) (T, error) {
 	p = p.orDefault()
 	var c Call
-	c.Start(ctx, p, p.o.Safety)
+	c.Start(ctx, p, p.o.Safety, "")
 	var result T
 	for {
-		a, err := c.Begin()
+		a, err := c.Begin(ctx)
 		if err != nil {
 			return result, err
 		}
-		result, err = attempt(ctx, &c, a, fn)
+		a.Sends = 1 // fn may know better.
+		result, err = attempt(ctx, &c, &a, fn)
+		c.key = a.Key
 		verdict := Verdict{Outcome: reprise.Succeeded}
 		if err != nil {
-			verdict = p.o.Classify(a, err)
+			verdict = p.o.Classify(&a, err)
 			verdict.Err = err
 			if verdict.Outcome == reprise.Succeeded {
 				verdict.Outcome = reprise.Unknown // An error is no success, whatever it claims.
 			}
 		}
-		d := c.End(verdict)
+		verdict.Status, verdict.Sends, verdict.Reused = a.Status, a.Sends, a.Reused
+		d := c.End(ctx, verdict)
 		if err == nil {
 			return result, nil
 		}
 		if !d.Retry {
 			return result, c.Failure()
 		}
-		if err := c.Wait(d); err != nil {
+		if err := c.Wait(ctx, d); err != nil {
 			return result, err
 		}
 	}
@@ -54,7 +57,7 @@ func Do[T any](ctx context.Context, p *Policy, fn func(ctx context.Context, a *r
 
 // attempt runs fn once, within the attempt's limit.
 func attempt[T any](ctx context.Context, c *Call, a *reprise.Attempt, fn func(context.Context, *reprise.Attempt) (T, error)) (T, error) {
-	if limit, ok := c.Limit(); ok {
+	if limit, ok := c.Limit(ctx); ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadlineCause(ctx, limit, c.Timeout())
 		defer cancel()

@@ -225,13 +225,13 @@ func TestTime(t *testing.T) {
 				t.Fatal(err)
 			}
 			var c retry.Call
-			c.Start(t.Context(), p, contract.Safe)
-			if _, err := c.Begin(); err != nil {
+			c.Start(t.Context(), p, contract.Safe, "")
+			if _, err := c.Begin(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			d := c.End(retry.Verdict{Err: errLost})
+			d := c.End(t.Context(), retry.Verdict{Err: errLost})
 			time.Sleep(time.Hour)
-			if _, err := c.Begin(); !d.Retry || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, errLost) {
+			if _, err := c.Begin(t.Context()); !d.Retry || !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, errLost) {
 				t.Errorf("%+v, %v", d, err)
 			}
 		})

@@ -33,6 +33,11 @@ type Verdict struct {
 	Trigger string
 	// Err is why the attempt did not succeed, for the record and for the caller.
 	Err error
+
+	// Status, Sends and Reused are for the record.
+	Status int
+	Sends  int
+	Reused bool
 }
 
 // Classifier judges an attempt of Do that ended in err, which is not nil. It

@@ -66,15 +66,16 @@ func (a *attempt) judgeAnswer(resp *http.Response) (*http.Response, retry.Verdic
 	}
 	v := a.call.judge(resp, data)
 	if err != nil {
+		v = a.broken(v, resp, data, err)
 		_ = resp.Body.Close() // It is broken already.
 		a.release()
-		return nil, a.broken(v, resp, data, err)
+		return nil, v
 	}
 	if whole {
 		_ = resp.Body.Close() // It was read to its end.
 		a.release()
 		if len(data) > 0 {
-			a.answer.Reset(data)
+			a.answer.rest = data
 			resp.Body = &a.answer
 		} else {
 			resp.Body = http.NoBody
@@ -139,7 +140,7 @@ func readAhead(r io.Reader, length, limit int64) (data []byte, whole bool, err e
 // again is tried again for the same reason; no other status is believed, since
 // only an answer that was read to its end is evidence.
 func (a *attempt) broken(v retry.Verdict, resp *http.Response, data []byte, err error) retry.Verdict {
-	if a.expired.Load() && a.call.request.Context().Err() == nil {
+	if a.expired() {
 		err = a.call.Timeout()
 	}
 	if v.Outcome == reprise.Succeeded || v.Outcome == reprise.Rejected || v.Final {
@@ -166,9 +167,28 @@ func (a *attempt) discard(resp *http.Response) {
 }
 
 // buffered is a body in memory.
-type buffered struct{ bytes.Reader }
+type buffered struct{ rest []byte }
 
-func (*buffered) Close() error { return nil }
+func (b *buffered) Read(p []byte) (int, error) {
+	if len(b.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, b.rest)
+	b.rest = b.rest[n:]
+	return n, nil
+}
+
+// WriteTo implements io.WriterTo.
+func (b *buffered) WriteTo(w io.Writer) (int64, error) {
+	n, err := w.Write(b.rest)
+	b.rest = b.rest[n:]
+	return int64(n), err
+}
+
+func (b *buffered) Close() error {
+	b.rest = nil
+	return nil
+}
 
 // stream returns the body of an answer whose rest is still to be read. The
 // attempt's context lives until it is closed, or ends by itself.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptrace"
-	"sync/atomic"
 	"time"
 
 	"github.com/reprise-go/reprise"
@@ -21,36 +20,34 @@ type attempt struct {
 
 	call    *call
 	request http.Request
-	told    [1]string // The value of Retry-Context.
 	limit   time.Time
 	cancel  context.CancelFunc // Nil if nothing but the call's context ends it.
 	timer   *time.Timer
-	expired atomic.Bool
 	probe   probe
 	answer  buffered
 }
 
-// newAttempt makes the attempt that n is the record of. Its limit covers the
-// answer's header and what is read ahead of its body, and no more: a body that is
-// handed over may take as long as the caller's context allows.
-func (c *call) newAttempt(n *reprise.Attempt) *attempt {
+// attempt makes the nth attempt, which has begun. Its limit covers the answer's
+// header and what is read ahead of its body, and no more: a body that is handed
+// over may take as long as the caller's context allows.
+func (c *call) attempt(ctx context.Context, n int) *attempt {
 	a := &c.first
-	if n.Number > 1 {
+	if n > 1 {
 		a = new(attempt)
 	}
-	a.call = c
-	a.Context = c.request.Context()
-	if limit, ok := c.Limit(); ok {
+	a.Context, a.call = ctx, c
+	if limit, ok := c.Limit(ctx); ok {
 		a.limit = limit
-		a.Context, a.cancel = context.WithCancel(a.Context)
-		a.timer = time.AfterFunc(time.Until(limit), a.expire)
+		a.Context, a.cancel = context.WithCancel(ctx)
+		a.timer = time.AfterFunc(time.Until(limit), a.cancel)
 	}
 	return a
 }
 
-func (a *attempt) expire() {
-	a.expired.Store(true)
-	a.cancel()
+// expired reports whether the attempt has reached its limit. It is asked before
+// release.
+func (a *attempt) expired() bool {
+	return a.cancel != nil && a.Context.Err() != nil && a.call.request.Context().Err() == nil
 }
 
 // Deadline implements context.Context, so that Prepare and Base see how much time
@@ -80,31 +77,31 @@ func (a *attempt) release() {
 	}
 }
 
-// run makes the attempt, judges it and fills in the record. The response is nil
-// if none came to its end.
-func (a *attempt) run(n *reprise.Attempt) (*http.Response, retry.Verdict) {
-	n.Key, n.Sends = a.call.key, 0
-	if err := a.build(n.Number); err != nil {
+// run makes the attempt and judges it. The response is nil if none came to its
+// end.
+func (a *attempt) run(n int) (*http.Response, retry.Verdict) {
+	if err := a.build(n); err != nil {
 		a.release()
-		return nil, retry.Verdict{
-			Outcome: reprise.NotProcessed, Final: a.call.stop != nil, Trigger: "prepare", Err: err,
-		}
+		_, final := errors.AsType[*contentError](err)
+		return nil, retry.Verdict{Outcome: reprise.NotProcessed, Final: final, Trigger: "prepare", Err: err}
 	}
 	resp, err := a.call.transport.base().RoundTrip(&a.request)
 	if resp == nil && err == nil {
 		err = errors.New("retryhttp: Base returned neither an answer nor an error")
 	}
-	a.probe.record(n, a.direct())
 	if err != nil {
+		v := a.judgeError(err)
 		a.release()
-		return nil, a.judgeError(err)
+		return nil, v
 	}
-	n.Status = resp.StatusCode
-	n.Sends = max(n.Sends, 1)
 	if c, _ := callBehind(resp); c != a.call || a.hidden() {
 		resp.Request = a.visible()
 	}
-	return a.judgeAnswer(resp)
+	sends, reused := max(a.probe.count(), 1), a.probe.reused.Load()
+	status := resp.StatusCode
+	resp, v := a.judgeAnswer(resp)
+	v.Status, v.Sends, v.Reused = status, sends, reused
+	return resp, v
 }
 
 // build makes the request. Its GetBody is nil, so that nothing below can send the
@@ -112,15 +109,14 @@ func (a *attempt) run(n *reprise.Attempt) (*http.Response, retry.Verdict) {
 func (a *attempt) build(n int) error {
 	c := a.call
 	a.request = *c.request.WithContext(httptrace.WithClientTrace(a, a.probe.hooks()))
-	a.request.Header = c.header(a, n)
-	body, err := c.content.open()
+	a.request.Header = c.header(n)
+	body, length, err := c.content.open(c.request, n)
 	if err != nil {
-		c.stop = err
-		return err
+		return &contentError{err}
 	}
-	a.request.Body, a.request.ContentLength, a.request.GetBody = body, c.content.length, nil
+	a.request.Body, a.request.ContentLength, a.request.GetBody = body, length, nil
 	if prepare := c.transport.Prepare; prepare != nil {
-		a.request.GetBody = c.content.getBody()
+		a.request.GetBody = c.content.getBody(c.request)
 		if err := prepare(&a.request); err != nil {
 			closeBody(&a.request)
 			return err
@@ -129,12 +125,6 @@ func (a *attempt) build(n int) error {
 	}
 	a.hideKey()
 	return nil
-}
-
-// direct reports whether Base is net/http's own, with nothing in between.
-func (a *attempt) direct() bool {
-	_, ok := a.call.transport.base().(*http.Transport)
-	return ok
 }
 
 // hideKey keeps http.Transport from sending a request without content twice.
@@ -146,7 +136,7 @@ func (a *attempt) direct() bool {
 // stays as it is, and Attempt.Sends tells of a second sending.
 func (a *attempt) hideKey() {
 	r := &a.request
-	if !a.direct() || r.Body != nil && r.Body != http.NoBody {
+	if _, direct := a.call.transport.base().(*http.Transport); !direct || hasContent(r) {
 		return
 	}
 	switch methodOf(r) {

@@ -3,10 +3,12 @@
 package retryhttp
 
 import (
+	"context"
+	"errors"
 	"net/http"
+	"slices"
 	"sync"
 
-	"github.com/reprise-go/reprise"
 	"github.com/reprise-go/reprise/contract"
 	"github.com/reprise-go/reprise/retry"
 	"github.com/reprise-go/reprise/wire"
@@ -19,26 +21,25 @@ type call struct {
 	transport *Transport
 	request   *http.Request // The caller's; never changed.
 	content   content
-	key       reprise.Key
-	keyField  bool // The request carries the key already.
-	safe      bool
-	declared  bool  // By a contract, which then decides.
-	stop      error // Why the content can't be sent again.
+	spent     *retry.Error // Set when the content can't be sent again.
+	keyField  bool         // The request carries the key already.
+	declared  bool         // The contract says what the operation promises, and decides.
+	safe      bool         // It promises to have no effects.
 	first     attempt
 }
 
 // start fixes everything that all attempts share.
-func (c *call) start() error {
+func (c *call) start(ctx context.Context) error {
 	t, req := c.transport, c.request
 	safety, declared := t.promise(req)
-	c.safe, c.declared = safety == contract.Safe, declared
-	c.Start(req.Context(), t.Policy, safety)
-	var err error
-	if c.key, c.keyField, err = chooseKey(req, safety); err != nil {
-		return c.Stop(retry.ReasonFinal, err)
+	key, field, invalid := chooseKey(req, safety)
+	if key != "" && safety == contract.Unsafe && !declared && t.ledgers.has(req) {
+		safety = contract.Keyed
 	}
-	if c.key != "" && safety == contract.Unsafe && !declared && t.ledgers.has(req) {
-		c.SetSafety(contract.Keyed)
+	c.safe, c.declared, c.keyField = safety == contract.Safe, declared, field
+	c.Start(ctx, t.Policy, safety, key)
+	if invalid != nil {
+		return c.Stop(retry.ReasonFinal, invalid)
 	}
 	if err := c.content.init(req, t.maxSpool()); err != nil {
 		return c.Stop(retry.ReasonBody, err)
@@ -46,37 +47,44 @@ func (c *call) start() error {
 	return nil
 }
 
-// failed returns how the call ended without success.
-func (c *call) failed() *retry.Error {
-	if c.stop != nil {
-		return c.Stop(retry.ReasonBody, c.stop)
+// repeatable reports whether the content can be sent again.
+func (c *call) repeatable() bool {
+	if err := c.content.spent(); err != nil {
+		c.spent = c.Stop(retry.ReasonBody, err)
 	}
-	return c.Failure()
+	return c.spent == nil
+}
+
+// failure returns how the call ended without success.
+func (c *call) failure() *retry.Error {
+	if c.spent != nil {
+		return c.spent
+	}
+	e := c.Failure()
+	if _, ok := errors.AsType[*contentError](e.Err); ok {
+		e.Reason = retry.ReasonBody
+	}
+	return e
 }
 
 // header returns the fields of attempt n, a copy where it differs from the
 // request's own.
-func (c *call) header(a *attempt, n int) http.Header {
+func (c *call) header(n int) http.Header {
 	h := c.request.Header
 	// A safe request that is made for the first time has nothing to tell.
 	tell := n > 1 || !c.safe || len(h[wire.HeaderRetryContext]) > 0
-	if !tell && (c.key == "" || c.keyField) && c.transport.Prepare == nil {
+	if !tell && (c.Key() == "" || c.keyField) && c.transport.Prepare == nil {
 		return h
 	}
-	if c.transport.Prepare != nil {
-		h = h.Clone() // Prepare may write into the values too.
-	} else {
-		h = shallow(h)
-	}
-	if h == nil {
-		h = make(http.Header)
-	}
-	if c.key != "" && !c.keyField {
-		wire.SetKey(h, c.key)
+	h = shallow(h)
+	if c.Key() != "" && !c.keyField {
+		wire.SetKey(h, c.Key())
 	}
 	if tell {
-		a.told[0] = retryContext(n, c.transport.Policy.Options().MaxAttempts)
-		h[wire.HeaderRetryContext] = a.told[:]
+		h[wire.HeaderRetryContext] = retryContext(n, c.transport.Policy.Options().MaxAttempts)
+	}
+	if c.transport.Prepare != nil {
+		h = h.Clone() // It may write into the values too.
 	}
 	return h
 }
@@ -89,22 +97,23 @@ func shallow(h http.Header) http.Header {
 	return c
 }
 
-// firsts holds the field of first attempts, by the policies' MaxAttempts: nearly
-// all requests send one of a few.
+// firsts holds the field's lines of first attempts, by the policies' MaxAttempts:
+// nearly all requests send one of a few. Nobody may write into them, as nobody
+// below an http.RoundTripper may write into a request.
 var firsts sync.Map
 
-// retryContext returns the value of the request's Retry-Context field (rule W4).
-func retryContext(n, most int) string {
+// retryContext returns the lines of the request's Retry-Context field (rule W4).
+func retryContext(n, most int) []string {
 	if n == 1 {
-		if s, ok := firsts.Load(most); ok {
-			return s.(string)
+		if lines, ok := firsts.Load(most); ok {
+			return lines.([]string)
 		}
 	}
 	h := make(http.Header, 1)
 	wire.RetryContext{Attempt: n, Max: most}.Set(h)
-	s := h.Get(wire.HeaderRetryContext)
+	lines := slices.Clip(h[wire.HeaderRetryContext])
 	if n == 1 && most <= 100 {
-		firsts.Store(most, s)
+		firsts.Store(most, lines)
 	}
-	return s
+	return lines
 }

@@ -14,26 +14,22 @@ import (
 // reads it through a reader of its own, because net/http may still be reading
 // for an earlier attempt: a shared reader that is rewound loses bytes without an
 // error.
+//
+// One of its fields is set when the request has no GetBody to ask.
 type content struct {
-	length int64 // Content-Length; -1 if it is not known, 0 without content.
-
-	request *http.Request // Nil without content.
-	opened  bool
-	file    *file
-	spool   *spool
+	file  *file
+	spool *spool
 }
+
+// contentError is why an attempt could not be given its content.
+type contentError struct{ err error }
+
+func (e *contentError) Error() string { return e.err.Error() }
+func (e *contentError) Unwrap() error { return e.err }
 
 // init looks at the request's body. It reads nothing.
 func (c *content) init(req *http.Request, maxSpool int64) error {
-	if req.Body == nil || req.Body == http.NoBody {
-		return nil
-	}
-	c.request = req
-	c.length = req.ContentLength
-	if c.length == 0 {
-		c.length = -1 // net/http reads it as that.
-	}
-	if req.GetBody != nil {
+	if !hasContent(req) || req.GetBody != nil {
 		return nil
 	}
 	f, err := openFile(req.Body, req.ContentLength)
@@ -41,41 +37,45 @@ func (c *content) init(req *http.Request, maxSpool int64) error {
 	case err != nil:
 		return err
 	case f != nil:
-		c.file, c.length = f, f.size
+		c.file = f
 	default:
 		c.spool = &spool{source: req.Body, max: maxSpool, refs: 1}
 	}
 	return nil
 }
 
-// open returns a reader for one attempt, nil without content. Whoever gets it
-// closes it.
-func (c *content) open() (io.ReadCloser, error) {
-	switch {
-	case c.request == nil:
-		return nil, nil
-	case c.file != nil:
-		return c.file.open()
-	case c.spool != nil:
-		return c.spool.open()
-	case !c.opened:
-		c.opened = true
-		return c.request.Body, nil
-	default:
-		return c.request.GetBody()
+func hasContent(req *http.Request) bool { return req.Body != nil && req.Body != http.NoBody }
+
+// open returns a reader for the nth attempt at req, nil without content, and the
+// Content-Length. Whoever gets the reader closes it.
+func (c *content) open(req *http.Request, n int) (body io.ReadCloser, length int64, err error) {
+	if !hasContent(req) {
+		return nil, 0, nil
 	}
+	switch {
+	case c.file != nil:
+		body, err = c.file.open()
+		return body, c.file.size, err
+	case c.spool != nil:
+		body, err = c.spool.open()
+	case n == 1:
+		body = req.Body
+	default:
+		body, err = req.GetBody()
+	}
+	return body, req.ContentLength, err
 }
 
 // getBody returns a function to read the content once more, or nil if it can be
 // read only once.
-func (c *content) getBody() func() (io.ReadCloser, error) {
+func (c *content) getBody(req *http.Request) func() (io.ReadCloser, error) {
 	switch {
-	case c.request == nil || c.spool != nil:
+	case !hasContent(req) || c.spool != nil:
 		return nil
 	case c.file != nil:
 		return c.file.open
 	default:
-		return c.request.GetBody
+		return req.GetBody
 	}
 }
 
@@ -88,16 +88,15 @@ func (c *content) spent() error {
 }
 
 // done is called when no attempt will be made any more. The last one's reader
-// may still be in use.
-func (c *content) done() {
+// may still be in use. If there was none, the caller's body is still open.
+func (c *content) done(req *http.Request, attempts bool) {
 	switch {
-	case c.request == nil:
 	case c.file != nil:
 		c.file.release()
 	case c.spool != nil:
 		c.spool.release()
-	case !c.opened:
-		closeBody(c.request)
+	case !attempts:
+		closeBody(req)
 	}
 }
 

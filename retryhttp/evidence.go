@@ -42,52 +42,64 @@ func (p *probe) gotConn(info httptrace.GotConnInfo) {
 
 func (p *probe) wroteHeaders() { p.sends.Add(1) }
 
-// record fills in what an attempt's record says of connections. A Base that does
-// not report has sent the request once, as far as anybody knows.
-func (p *probe) record(n *reprise.Attempt, reports bool) {
-	n.Sends = int(p.sends.Load())
-	if !reports && p.asked.Load() == 0 {
-		n.Sends = 1
+// count returns how often the request was sent. A Base that does not report has
+// sent it once, as far as anybody knows.
+func (p *probe) count() int {
+	if p.asked.Load() == 0 && p.conns.Load() == 0 {
+		return max(1, int(p.sends.Load()))
 	}
-	n.Reused = p.reused.Load()
+	return int(p.sends.Load())
 }
 
 // neverSent reports whether the request can't have been processed: no complete
 // header section went to a connection. ended says that the attempt was cancelled;
 // then Base may have returned while a connection that it already had was still
-// being written to. Without any hook called nothing is proven, unless Base is
-// known to call them.
-func (p *probe) neverSent(ended, reports bool) bool {
+// being written to. If no hook was called, nothing is proven: not every Base, and
+// not every protocol that is registered with an http.Transport, calls them.
+func (p *probe) neverSent(ended bool) bool {
 	switch {
 	case p.sends.Load() > 0:
 		return false
 	case p.conns.Load() > 0:
 		return !ended
 	default:
-		return reports || p.asked.Load() > 0
+		return p.asked.Load() > 0
 	}
 }
 
 // judgeError is what an attempt without an answer proves (rule C1).
 func (a *attempt) judgeError(err error) retry.Verdict {
-	parent := a.call.request.Context().Err()
-	expired := a.expired.Load()
-	if expired && parent == nil {
+	expired := a.expired()
+	if expired {
 		err = a.call.Timeout()
 	}
-	v := retry.Verdict{Outcome: reprise.Unknown, Trigger: "reset", Err: err}
-	if a.probe.neverSent(expired || parent != nil, a.direct()) {
-		v.Outcome, v.Trigger = reprise.NotProcessed, "connect"
-		// A request that net/http refuses before it asks for a connection is wrong in
-		// itself.
-		v.Final = permanent(err) || a.probe.asked.Load() == 0 && !expired && parent == nil
-	} else if refused(err) && a.probe.sends.Load() == 1 {
+	p := &a.probe
+	v := retry.Verdict{Outcome: reprise.Unknown, Trigger: "reset", Err: err, Sends: p.count(), Reused: p.reused.Load()}
+	switch {
+	case p.neverSent(expired || a.call.request.Context().Err() != nil):
+		v.Outcome, v.Trigger, v.Final = reprise.NotProcessed, "connect", permanent(err)
+	case p.asked.Load() == 0 && unsendable(err):
+		v.Outcome, v.Trigger, v.Final, v.Sends = reprise.NotProcessed, "connect", true, 0
+	case p.sends.Load() == 1 && refused(err):
 		v.Outcome, v.Trigger = reprise.NotProcessed, "refused"
 	}
 	if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded) {
 		v.Trigger = "timeout"
 	}
 	return v
+}
+
+// unsendable reports whether http.Transport refused the request before it looked
+// for a connection, because it is wrong in itself. These errors have no type.
+func unsendable(err error) bool {
+	for _, text := range []string{
+		"net/http: invalid ", "unsupported protocol scheme ", "http: nil Request.", "http: no Host in request URL",
+	} {
+		if strings.HasPrefix(err.Error(), text) {
+			return true
+		}
+	}
+	return false
 }
 
 // permanent reports whether a request that was never sent would meet the same

@@ -17,7 +17,7 @@ import (
 // end. data is the beginning of its content.
 func (c *call) judge(resp *http.Response, data []byte) retry.Verdict {
 	status := resp.StatusCode
-	marked := c.key != "" && stored(resp.Header)
+	marked := c.Key() != "" && stored(resp.Header)
 	if marked && !c.declared {
 		c.transport.ledgers.learn(c.request)
 	}
@@ -27,7 +27,7 @@ func (c *call) judge(resp *http.Response, data []byte) retry.Verdict {
 	problem, isProblem := wire.ReadProblem(resp, data)
 	v := retry.Verdict{Err: c.statusError(resp, data, problem, isProblem)}
 	switch {
-	case isProblem && problem.Code == reprise.CodeInProgress && c.key != "" && status >= 400:
+	case isProblem && problem.Code == reprise.CodeInProgress && c.Key() != "" && status >= 400:
 		// Only a ledger knows that, so that the key may be sent again in doubt.
 		c.SetSafety(contract.Keyed)
 		v.InProgress, v.Trigger = true, string(reprise.CodeInProgress)

@@ -61,7 +61,7 @@ func redirectedKey(req *http.Request) reprise.Key {
 	if !ok || methodOf(c.request) != methodOf(req) {
 		return ""
 	}
-	return c.key
+	return c.Key()
 }
 
 // callOf returns the call that r was an attempt of.

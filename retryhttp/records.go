@@ -4,7 +4,6 @@ package retryhttp
 
 import (
 	"net/http"
-	"slices"
 
 	"github.com/reprise-go/reprise"
 	"github.com/reprise-go/reprise/retry"
@@ -15,7 +14,7 @@ import (
 // through a Transport. After a redirect they are those of the last request.
 func Attempts(resp *http.Response) []reprise.Attempt {
 	if c, ok := callBehind(resp); ok {
-		return slices.Clone(c.Attempts())
+		return c.Attempts()
 	}
 	return nil
 }
@@ -30,7 +29,7 @@ func ErrorOf(resp *http.Response) *retry.Error {
 	if !ok || c.Outcome() == reprise.Succeeded {
 		return nil
 	}
-	return c.failed()
+	return c.failure()
 }
 
 func callBehind(resp *http.Response) (*call, bool) {

@@ -77,34 +77,35 @@ type Transport struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx := req.Context()
 	c := &call{transport: t, request: req}
-	if err := c.start(); err != nil {
+	if err := c.start(ctx); err != nil {
 		closeBody(req)
 		return nil, err
 	}
-	defer c.content.done()
+	attempts := false
+	defer func() { c.content.done(req, attempts) }()
 	for {
-		n, err := c.Begin()
+		record, err := c.Begin(ctx)
 		if err != nil {
 			return nil, err
 		}
-		a := c.newAttempt(n)
-		resp, verdict := a.run(n)
-		d := c.End(verdict)
+		attempts = true
+		a := c.attempt(ctx, record.Number)
+		resp, verdict := a.run(record.Number)
+		d := c.End(ctx, verdict)
 		if t.OnAttempt != nil {
-			t.OnAttempt(c.Attempts()[n.Number-1])
+			all := c.Attempts()
+			t.OnAttempt(all[len(all)-1])
 		}
-		if d.Retry {
-			c.stop = c.content.spent()
-		}
-		if !d.Retry || c.stop != nil {
+		if again := d.Retry && c.repeatable(); !again {
 			if resp != nil {
 				return resp, nil
 			}
-			return nil, c.failed()
+			return nil, c.failure()
 		}
 		a.discard(resp)
-		if err := c.Wait(d); err != nil {
+		if err := c.Wait(ctx, d); err != nil {
 			return nil, err
 		}
 	}
