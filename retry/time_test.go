@@ -204,6 +204,21 @@ func TestTime(t *testing.T) {
 		})
 	})
 
+	t.Run("a context that is cancelled during the last attempt is why the call ends", func(t *testing.T) {
+		for _, safety := range []contract.Safety{contract.Safe, contract.Unsafe} {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				why := errors.New("the user left")
+				time.AfterFunc(1*s, func() { cancel(why) })
+				r := run(t, ctx, retry.Options{Safety: safety, MaxAttempts: 1}, &script{took: time.Hour})
+				e, _ := errors.AsType[*retry.Error](r.err)
+				if e.Reason != retry.ReasonCancelled || !errors.Is(r.err, context.Canceled) || !errors.Is(r.err, why) || e.Outcome != reprise.Unknown {
+					t.Errorf("%s: %+v", safety, r)
+				}
+			})
+		}
+	})
+
 	// Bugs 29 and 33, CLI-04.
 	t.Run("cancelling ends a wait at once, with the last error", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {

@@ -23,7 +23,6 @@ type call struct {
 	content   content
 	spent     *retry.Error // Set when the content can't be sent again.
 	keyField  bool         // The request carries the key already.
-	declared  bool         // The contract says what the operation promises, and decides.
 	safe      bool         // It promises to have no effects.
 	first     attempt
 }
@@ -36,7 +35,7 @@ func (c *call) start(ctx context.Context) error {
 	if key != "" && safety == contract.Unsafe && !declared && t.ledgers.has(req) {
 		safety = contract.Keyed
 	}
-	c.safe, c.declared, c.keyField = safety == contract.Safe, declared, field
+	c.safe, c.keyField = safety == contract.Safe, field
 	c.Start(ctx, t.Policy, safety, key)
 	if invalid != nil {
 		return c.Stop(retry.ReasonFinal, invalid)

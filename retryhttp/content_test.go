@@ -247,6 +247,31 @@ func TestContent(t *testing.T) {
 		}
 	})
 
+	t.Run("an attempt that was given up reads no more of a stream", func(t *testing.T) {
+		t.Parallel()
+		var first io.Reader
+		var got []byte
+		base := roundTrip(func(r *http.Request) (*http.Response, error) {
+			if first == nil {
+				first = r.Body
+				io.ReadFull(r.Body, make([]byte, 3))
+				return say(r, 503, "", untouched), nil // While it goes on reading.
+			}
+			if n, err := first.Read(make([]byte, 3)); n != 0 || err == nil {
+				t.Errorf("the first attempt reads %d bytes more, %v", n, err)
+			}
+			got, _ = io.ReadAll(r.Body)
+			return say(r, 201, ""), nil
+		})
+		c := client(t, &retryhttp.Transport{Base: base})
+		if _, e := give(t, c, must(http.NewRequest("POST", "http://shop/", io.MultiReader(strings.NewReader("12345678"))))); e != nil {
+			t.Fatal(e)
+		}
+		if string(got) != "12345678" {
+			t.Errorf("the second attempt sends %q", got)
+		}
+	})
+
 	t.Run("a stream that fails is not sent again", func(t *testing.T) {
 		t.Parallel()
 		broken := errors.New("the disk is gone")

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -208,16 +209,44 @@ func TestNeverSent(t *testing.T) {
 		srv := serve(t, func(x exchange) bool { return x.answer(200, "") })
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		body := &counted{Reader: strings.NewReader("x")}
-		r, _ := http.NewRequestWithContext(ctx, "POST", srv.url, body)
 		rt := &retryhttp.Transport{}
 		client(t, rt)
-		_, err := rt.RoundTrip(r)
-		if !errors.Is(err, context.Canceled) || reprise.OutcomeOf(err) != reprise.NotProcessed {
-			t.Errorf("%v, outcome %v", err, reprise.OutcomeOf(err))
+		for _, again := range []func() (io.ReadCloser, error){nil, func() (io.ReadCloser, error) { return http.NoBody, nil }} {
+			body := &counted{Reader: strings.NewReader("x")}
+			r, _ := http.NewRequestWithContext(ctx, "POST", srv.url, body)
+			r.GetBody = again
+			_, err := rt.RoundTrip(r)
+			if !errors.Is(err, context.Canceled) || reprise.OutcomeOf(err) != reprise.NotProcessed {
+				t.Errorf("%v, outcome %v", err, reprise.OutcomeOf(err))
+			}
+			if body.closed.Load() != 1 || len(srv.seen()) != 0 {
+				t.Errorf("closed %d times, %d processed", body.closed.Load(), len(srv.seen()))
+			}
 		}
-		if body.closed.Load() != 1 || len(srv.seen()) != 0 {
-			t.Errorf("closed %d times, %d processed", body.closed.Load(), len(srv.seen()))
+	})
+
+	// net/http may come back from an attempt that was cancelled while another
+	// goroutine of its own still writes the header.
+	t.Run("C1 a connection without a header is proof, unless the attempt was cancelled", func(t *testing.T) {
+		t.Parallel()
+		for name, row := range map[string]struct {
+			fail    func(*http.Request) error
+			outcome reprise.Outcome
+		}{
+			"broken":    {func(*http.Request) error { return syscall.EPIPE }, reprise.NotProcessed},
+			"cancelled": {func(r *http.Request) error { <-r.Context().Done(); return r.Context().Err() }, reprise.Unknown},
+		} {
+			base := roundTrip(func(r *http.Request) (*http.Response, error) {
+				trace := httptrace.ContextClientTrace(r.Context())
+				trace.GetConn("shop:80")
+				trace.GotConn(httptrace.GotConnInfo{Reused: true})
+				return nil, row.fail(r)
+			})
+			p := policy(t, retry.Options{AttemptTimeout: 10 * time.Millisecond, MaxAttempts: 1})
+			_, e := give(t, client(t, &retryhttp.Transport{Base: base, Policy: p}), request(t, "POST", "http://shop/", "x"))
+			if e == nil || e.Outcome != row.outcome || e.Attempts[0].Sends != 0 || !e.Attempts[0].Reused {
+				t.Errorf("%s: %v", name, e)
+			}
 		}
 	})
 }

@@ -18,7 +18,7 @@ import (
 func (c *call) judge(resp *http.Response, data []byte) retry.Verdict {
 	status := resp.StatusCode
 	marked := c.Key() != "" && stored(resp.Header)
-	if marked && !c.declared {
+	if marked {
 		c.transport.ledgers.learn(c.request)
 	}
 	if status < 300 { // 1xx is 101 Switching Protocols; the others never come here.
