@@ -263,7 +263,7 @@ func TestContent(t *testing.T) {
 			got, _ = io.ReadAll(r.Body)
 			return say(r, 201, ""), nil
 		})
-		c := client(t, &retryhttp.Transport{Base: base})
+		c := client(t, &retryhttp.Transport{Base: base, MaxSpool: 4}) // Which it would use up.
 		if _, e := give(t, c, must(http.NewRequest("POST", "http://shop/", io.MultiReader(strings.NewReader("12345678"))))); e != nil {
 			t.Fatal(e)
 		}

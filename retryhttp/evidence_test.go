@@ -362,6 +362,29 @@ func TestInDoubt(t *testing.T) {
 		}
 	})
 
+	t.Run("C2 lost, then decided: only a ledger's answer speaks of both attempts", func(t *testing.T) {
+		t.Parallel()
+		for name, row := range map[string]struct {
+			fields  []string
+			outcome reprise.Outcome
+		}{
+			"stored":     {[]string{"Idempotency-Expires: Sat, 01 Jan 2028 00:00:00 GMT"}, reprise.Rejected},
+			"replayed":   {[]string{"Idempotent-Replayed: true"}, reprise.Rejected},
+			"not marked": {nil, reprise.Unknown}, // Such as 401, because the token has expired since.
+		} {
+			srv := serve(t, func(x exchange) bool {
+				if x.n == 1 {
+					return x.reset()
+				}
+				return x.answer(402, "declined", row.fields...)
+			})
+			resp, e := give(t, client(t, &retryhttp.Transport{Ledger: true}), request(t, "POST", srv.url, "x"))
+			if e == nil || e.Outcome != row.outcome || len(srv.seen()) != 2 || read(t, resp) != "declined" {
+				t.Errorf("%s: %v, processed %d times", name, e, len(srv.seen()))
+			}
+		}
+	})
+
 	t.Run("C1 a Base without httptrace proves nothing", func(t *testing.T) {
 		t.Parallel()
 		calls := 0
