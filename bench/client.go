@@ -55,8 +55,8 @@ func benchClient(ctx context.Context, r *report, runs int) error {
 			for _, limit := range []time.Duration{2 * time.Second, 0} {
 				o := overhead{ctx, m.method, server.url, bytes.Repeat([]byte("x"), m.size), limit}
 				bare, ours, err := compare(ctx, runs, base.ops,
-					o.op(&http.Client{Transport: base.rt}),
-					o.op(&http.Client{Transport: &retryhttp.Transport{Base: base.rt, Ledger: true}}))
+					o.op(&http.Client{Transport: base.rt}),                                           //nolint:contextcheck // It has o.ctx.
+					o.op(&http.Client{Transport: &retryhttp.Transport{Base: base.rt, Ledger: true}})) //nolint:contextcheck // It has o.ctx.
 				if err != nil {
 					return err
 				}
@@ -167,9 +167,10 @@ func costOf(ctx context.Context, ops int, op func() error) (cost, error) {
 }
 
 func summary(cs []cost) cost {
-	var allocs, bytes, ns []float64
-	for _, c := range cs {
-		allocs, bytes, ns = append(allocs, c.allocs), append(bytes, c.bytes), append(ns, c.ns)
+	n := len(cs)
+	allocs, bytes, ns := make([]float64, n), make([]float64, n), make([]float64, n)
+	for i, c := range cs {
+		allocs[i], bytes[i], ns[i] = c.allocs, c.bytes, c.ns
 	}
 	return cost{median(allocs), median(bytes), slices.Min(ns)}
 }
@@ -222,7 +223,7 @@ func listen(ctx context.Context) (*listener, error) {
 func (l *listener) close() { _ = l.Close() } // It ends with the process.
 
 func converse(c net.Conn) {
-	defer c.Close() //nolint:errcheck // It is only read and answered.
+	defer c.Close()
 	full := []byte("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(len(answer)) + "\r\n\r\n" + answer)
 	r := bufio.NewReader(c)
 	for length := 0; ; {

@@ -19,9 +19,9 @@ func TestBackoff(t *testing.T) {
 	t.Run("C4 the ceiling doubles up to the cap", func(t *testing.T) {
 		t.Parallel()
 		b := retry.Backoff{Base: 50 * time.Millisecond, Cap: time.Second}
-		for n, want := range []time.Duration{50, 100, 200, 400, 800, 1000, 1000} {
-			if got := b.Ceiling(n); got != want*time.Millisecond {
-				t.Errorf("Ceiling(%d) = %v, want %v ms", n, got, int64(want))
+		for n, want := range []int64{50, 100, 200, 400, 800, 1000, 1000} {
+			if got := b.Ceiling(n).Milliseconds(); got != want {
+				t.Errorf("Ceiling(%d) = %d ms, want %d", n, got, want)
 			}
 		}
 	})
@@ -60,8 +60,9 @@ func TestBackoff(t *testing.T) {
 	})
 }
 
-// FuzzBackoff holds bug class 59 of the research: backoff that panics, turns
-// negative or stops waiting at the 34th to 39th retry.
+// FuzzBackoff is avast/retry-go#159, sethvargo/go-retry#37, App-vNext/Polly#2163
+// and others: backoff that panics, turns negative or stops waiting at the 34th to
+// 39th retry.
 func FuzzBackoff(f *testing.F) {
 	const huge = math.MaxInt64
 	for _, n := range []int{0, 1, 34, 35, 36, 39, 62, 63, 64, 1024, math.MaxInt32, -1} {

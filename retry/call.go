@@ -155,7 +155,7 @@ type timeoutError struct{ text string }
 
 func (e *timeoutError) Error() string        { return e.text }
 func (e *timeoutError) Timeout() bool        { return true }
-func (e *timeoutError) Is(target error) bool { return target == context.DeadlineExceeded } //nolint:errorlint // Is compares.
+func (e *timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
 
 // Decision is what to do after an attempt.
 type Decision struct {
@@ -348,10 +348,10 @@ func (c *Call) Stop(reason Reason, cause error) *Error {
 	if n := len(e.Attempts); n > 0 {
 		e.Err = e.Attempts[n-1].Err
 	}
-	switch reason {
-	case ReasonDeadline:
+	if reason == ReasonDeadline {
 		e.limit = context.DeadlineExceeded
-	case ReasonCancelled:
+	}
+	if reason == ReasonCancelled {
 		e.limit = context.Canceled
 	}
 	return e

@@ -123,7 +123,7 @@ func (e *Error) word() *reprise.Error {
 
 // Is reports whether target asks for an unknown outcome and this is one.
 func (e *Error) Is(target error) bool {
-	t, ok := target.(*reprise.Error) //nolint:errorlint // Is compares.
+	t, ok := target.(*reprise.Error)
 	return ok && t.Code == reprise.CodeOutcomeUnknown && e.Outcome == reprise.Unknown
 }
 

@@ -36,8 +36,7 @@ func TestNew(t *testing.T) {
 		}
 	})
 
-	// Bug 36: zero or negative attempts gave (nil, nil); bug 68: an ineffective
-	// configuration was ignored.
+	// go-resty/resty#392: a negative number of attempts gave (nil, nil).
 	for _, row := range []struct {
 		name    string
 		o       retry.Options

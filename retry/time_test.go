@@ -41,7 +41,7 @@ func TestTime(t *testing.T) {
 		return result{sc.calls, time.Since(start), err}
 	}
 
-	// Bugs 1 to 7 and 21, TIME-06: no client sleeps to the end of a deadline that
+	// hashicorp/go-retryablehttp#247 and #272, urllib3/urllib3#1338, TIME-06: no client sleeps to the end of a deadline that
 	// the wait doesn't fit, or loses the answer that asked for it.
 	t.Run("C5 a wait that does not fit stops the call at once", func(t *testing.T) {
 		for _, after := range []time.Duration{3600 * s, 10 * s, 2*s - 9*ms, math.MaxInt64} {
@@ -83,7 +83,7 @@ func TestTime(t *testing.T) {
 		})
 	})
 
-	// Bug 2: a clock in Retry-After made a client sleep for 55 years.
+	// hashicorp/go-retryablehttp#248: a clock in Retry-After made a client sleep for 55 years.
 	t.Run("a wait longer than MaxWait stops the call, also without a deadline", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := run(t, t.Context(), retry.Options{}, &script{answers: []error{busy(1743441608 * s)}})
@@ -105,7 +105,7 @@ func TestTime(t *testing.T) {
 		})
 	})
 
-	// Bug 15: one retry in ten came before the stated time.
+	// dotnet/extensions#7001: one retry in ten came before the stated time.
 	t.Run("C6 jitter goes only upward from what was asked", func(t *testing.T) {
 		for _, row := range []struct {
 			after, low, high time.Duration
@@ -152,7 +152,7 @@ func TestTime(t *testing.T) {
 		})
 	})
 
-	// Bug 31: two limits with two names.
+	// XRPLF/xrpl-go#273: two limits, so two names.
 	t.Run("AttemptTimeout ends an attempt and not the call", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			sc := &script{took: time.Hour}
@@ -180,7 +180,7 @@ func TestTime(t *testing.T) {
 		})
 	})
 
-	// Bug 30: the parent's end looked like one more time-out to retry.
+	// googleapis/gax-go#420: the parent's end looked like one more time-out to retry.
 	t.Run("a dead context is seen first", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -219,7 +219,7 @@ func TestTime(t *testing.T) {
 		}
 	})
 
-	// Bugs 29 and 33, CLI-04.
+	// cenkalti/backoff#194, avast/retry-go#74, CLI-04.
 	t.Run("cancelling ends a wait at once, with the last error", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -252,7 +252,7 @@ func TestTime(t *testing.T) {
 		})
 	})
 
-	// Bug 28: what is counted is said: the whole call.
+	// cenkalti/backoff#188: what is counted is said: the whole call.
 	t.Run("Deadline counts the first attempt too", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r := run(t, t.Context(), retry.Options{Deadline: 3 * s}, &script{took: 2 * s, answers: []error{busy(1 * s)}})

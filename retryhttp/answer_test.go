@@ -52,7 +52,7 @@ func TestAnswer(t *testing.T) {
 		}
 	})
 
-	// Bug 46: the effect is certain, the answer is lost; both are said.
+	// Azure/azure-sdk-for-go#7542: the effect is certain, the answer is lost; both are said.
 	t.Run("HTTP-04 half a success is an error that shows what came", func(t *testing.T) {
 		t.Parallel()
 		srv := serve(t, func(x exchange) bool {
@@ -170,7 +170,7 @@ func TestAnswer(t *testing.T) {
 		}
 	})
 
-	// Bug 57: the attempt's context was cancelled before the body was read.
+	// failsafe-go#123, go-resty/resty#1197: the attempt's context was cancelled before the body was read.
 	t.Run("AttemptTimeout and Deadline don't cut a body that was handed over", func(t *testing.T) {
 		t.Parallel()
 		url := handle(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -257,7 +257,7 @@ func TestAnswer(t *testing.T) {
 		rw.Close()
 	})
 
-	// Bugs 56, 78 and 79.
+	// openai/openai-go#495: answers that were given up kept their connections.
 	t.Run("50 calls that are each answered 503 first use one connection", func(t *testing.T) {
 		t.Parallel()
 		for _, size := range []int{0, 100, 64 << 10, 96 << 10} {

@@ -47,7 +47,7 @@ func (c *call) attempt(ctx context.Context, n int) *attempt {
 // expired reports whether the attempt has reached its limit. It is asked before
 // release.
 func (a *attempt) expired() bool {
-	return a.cancel != nil && a.Context.Err() != nil && a.call.request.Context().Err() == nil
+	return a.cancel != nil && a.Err() != nil && a.call.request.Context().Err() == nil
 }
 
 // Deadline implements context.Context, so that Prepare and Base see how much time

@@ -5,6 +5,7 @@ package retryhttp
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -90,9 +91,7 @@ func (c *call) header(n int) http.Header {
 
 func shallow(h http.Header) http.Header {
 	c := make(http.Header, len(h)+2)
-	for name, values := range h {
-		c[name] = values
-	}
+	maps.Copy(c, h)
 	return c
 }
 

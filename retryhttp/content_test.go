@@ -52,7 +52,7 @@ func tempFile(t *testing.T, content []byte) (*os.File, string) {
 func TestContent(t *testing.T) {
 	t.Parallel()
 
-	// Bugs 49 to 51 and 81: libraries that rewind a shared reader lose bytes, with
+	// golang/go#30597, kubernetes/kubernetes#113933: libraries that rewind a shared reader lose bytes, with
 	// 200 OK, because net/http still reads for the attempt that was refused.
 	t.Run("1 MiB that is refused before it is read arrives whole", func(t *testing.T) {
 		t.Parallel()
@@ -209,7 +209,7 @@ func TestContent(t *testing.T) {
 		until(t, func() bool { return body.closed.Load() == 1 })
 	})
 
-	// Bugs 51 and 52: it was sent again as nothing, or kept as a whole in memory.
+	// databricks/databricks-sdk-java#872, hashicorp/go-retryablehttp#145: it was sent again as nothing, or kept as a whole in memory.
 	t.Run("a longer stream has one attempt and says so", func(t *testing.T) {
 		t.Parallel()
 		for _, most := range []int64{7, -1} {

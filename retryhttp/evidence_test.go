@@ -106,7 +106,7 @@ func TestNeverSent(t *testing.T) {
 		}
 	})
 
-	// Bug 37: a certificate that does not hold was tried four times.
+	// hashicorp/go-retryablehttp#176: a certificate that does not hold was tried four times.
 	t.Run("a certificate that does not hold is final", func(t *testing.T) {
 		t.Parallel()
 		srv := httptest.NewUnstartedServer(http.NotFoundHandler())
@@ -204,7 +204,7 @@ func TestNeverSent(t *testing.T) {
 		}
 	})
 
-	t.Run("a dead context sends nothing, and the body is closed", func(t *testing.T) { // Bugs 30 and 55.
+	t.Run("a dead context sends nothing, and the body is closed", func(t *testing.T) {
 		t.Parallel()
 		srv := serve(t, func(x exchange) bool { return x.answer(200, "") })
 		ctx, cancel := context.WithCancel(t.Context())

@@ -49,18 +49,18 @@ func Example() {
 		Safety: contract.Keyed, Key: contract.KeyRequired, Mode: contract.Atomic,
 	})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	client := &http.Client{Transport: &retryhttp.Transport{Contract: retryhttp.FromContract(service)}}
 
 	resp, err := client.Post(server.URL+"/orders", "application/json", strings.NewReader(`{"sku":"tea"}`))
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	fmt.Println(resp.Status, string(body))
 	for _, a := range retryhttp.Attempts(resp) {
@@ -82,15 +82,15 @@ func ExampleWithKey() {
 		ctx := retryhttp.WithKey(context.Background(), "basket-42")
 		req, err := http.NewRequestWithContext(ctx, "POST", server.URL+"/orders", strings.NewReader(`{"sku":"tea"}`))
 		if err != nil {
-			log.Fatal(err)
+			panic(err)
 		}
 		resp, err := client.Do(req)
 		if err != nil {
-			log.Fatal(err)
+			panic(err)
 		}
 		body, err := io.ReadAll(resp.Body)
 		if err != nil {
-			log.Fatal(err)
+			panic(err)
 		}
 		_ = resp.Body.Close()
 		fmt.Println(string(body))
@@ -135,14 +135,14 @@ func ExampleTransport_onAttempt() {
 	}))
 	policy, err := retry.New(&retry.Options{Base: time.Millisecond, Deadline: time.Minute})
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	client := &http.Client{Transport: &retryhttp.Transport{Policy: policy, OnAttempt: func(a reprise.Attempt) {
 		logger.Info("attempt", "n", a.Number, "why", a.Trigger, "status", a.Status, "outcome", a.Outcome)
 	}}}
 	resp, err := client.Get(server.URL)
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	defer resp.Body.Close()
 	// Output:

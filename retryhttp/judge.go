@@ -63,12 +63,10 @@ func (c *call) decide(resp *http.Response, problem wire.Problem) (outcome repris
 	if resp.StatusCode >= 500 && hint.Processed != nil && !*hint.Processed {
 		outcome = reprise.NotProcessed
 	}
-	switch problem.Outcome {
-	case reprise.NotProcessed, reprise.Rejected:
-		// It knows better than a status, unless that says that the request was wrong.
-		if outcome != reprise.Rejected {
-			outcome = problem.Outcome
-		}
+	// A document knows better than a status, unless that says that the request was
+	// wrong. No document makes a success of an error.
+	if claim := problem.Outcome; outcome != reprise.Rejected && (claim == reprise.NotProcessed || claim == reprise.Rejected) {
+		outcome = claim
 	}
 	switch problem.Retry {
 	case wire.RetryFix, wire.RetryNewKey, wire.RetryReconcile:

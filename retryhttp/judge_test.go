@@ -4,6 +4,7 @@ package retryhttp_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/reprise-go/reprise"
@@ -83,7 +84,7 @@ func TestAnswers(t *testing.T) {
 		{"C8 a missing key is final", "POST", false, false, 400, problem("key-missing", "not-processed", "fix"), nil, once, r, retry.ReasonFinal},
 		{"C7 in progress means nothing without a key", "POST", false, false, 409, problem("in-progress", "unknown", "same-key"), nil, once, r, retry.ReasonFinal},
 
-		// Bug 45: a replayed 500 is replayed for ever.
+		// stripe/stripe-node#559: a replayed 500 is replayed for ever.
 		{"C11 a replayed 500 is final", "POST", true, true, 500, "", []string{replayed}, once, u, retry.ReasonFinal},
 		{"C11 a replayed 503 is final for PUT", "PUT", true, false, 503, "", []string{replayed}, once, u, retry.ReasonFinal},
 		{"C11 a stored 429 is final", "POST", true, true, 429, "", []string{expires}, once, n, retry.ReasonFinal},
@@ -94,10 +95,10 @@ func TestAnswers(t *testing.T) {
 			srv := serve(t, func(x exchange) bool {
 				fields := row.fields
 				if len(row.body) > 2 {
-					fields = append(fields[:len(fields):len(fields)], "Content-Type: application/problem+json")
+					fields = append(slices.Clip(fields), "Content-Type: application/problem+json")
 				}
 				if row.status >= 300 && row.status < 400 {
-					fields = append(fields[:len(fields):len(fields)], "Location: /elsewhere")
+					fields = append(slices.Clip(fields), "Location: /elsewhere")
 				}
 				return x.answer(row.status, row.body, fields...)
 			})

@@ -297,7 +297,7 @@ func TestKey(t *testing.T) {
 	})
 }
 
-// TestPrepare is about the hook that signs each attempt (bug 75, CLI-03).
+// TestPrepare is about the hook that signs each attempt (boto/botocore#399, CLI-03).
 func TestPrepare(t *testing.T) {
 	t.Parallel()
 

@@ -38,7 +38,7 @@ func TestTime(t *testing.T) {
 	const s = time.Second
 	zero := func() float64 { return 0 }
 
-	// The matrix of the research (TIME-07), as it looks from the client. The wait
+	// What is known to be sent (TIME-07), as it looks from the client. The wait
 	// is the least one: without the random part.
 	t.Run("C6 what Retry-After means", func(t *testing.T) {
 		t.Parallel()
@@ -176,7 +176,7 @@ func TestTime(t *testing.T) {
 		})
 	})
 
-	// Bugs 34, 35 and CLI-04: the last answer survives a wait that is cut short.
+	// hashicorp/go-retryablehttp#46, CLI-04: the last answer survives a wait that is cut short.
 	t.Run("cancelling a wait gives the last answer as an error", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
@@ -198,7 +198,7 @@ func TestTime(t *testing.T) {
 		})
 	})
 
-	// Bug 32: a time-out that was sent to the server stayed the same.
+	// kubernetes/kubernetes#117313: a time-out that was sent to the server stayed the same.
 	t.Run("each attempt knows its own time left", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {

@@ -92,7 +92,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		attempts = true
 		a := c.attempt(ctx, record.Number)
-		resp, verdict := a.run(record.Number)
+		resp, verdict := a.run(record.Number) //nolint:contextcheck // The attempt is a context.
 		d := c.End(ctx, verdict)
 		if t.OnAttempt != nil {
 			all := c.Attempts()
