@@ -19,6 +19,10 @@ type Rules struct {
 	// Refuse returns why a handler must not run query, or nil. It is called
 	// before the database sees the query, and must look at every statement in it.
 	Refuse func(query string) error
+	// Reusable says whether a query, once prepared, may be run again in later
+	// transactions: it is one statement and means the same each time. Defaults to
+	// none being so.
+	Reusable func(query string) bool
 }
 
 // Conn is one raw connection, its prepared statements, and the transactions
@@ -32,7 +36,8 @@ type Conn struct {
 	// mu keeps one statement at a time on raw: a goroutine that a handler left
 	// behind may still be inside one when the handler has returned.
 	mu       sync.Mutex
-	prepared map[string]driver.Stmt
+	prepared map[string]driver.Stmt // the owner's
+	cache    cache                  // the handlers'
 }
 
 // New puts raw under guard. The caller has raw to itself until Close.
@@ -48,6 +53,7 @@ func (c *Conn) Close() error {
 		errs = append(errs, s.Close())
 	}
 	clear(c.prepared)
+	c.cache.forget()
 	c.mu.Unlock()
 	return errors.Join(append(errs, c.shadow.Close())...)
 }

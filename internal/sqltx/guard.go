@@ -70,7 +70,16 @@ func (g *guard) ExecContext(ctx context.Context, query string, args []driver.Nam
 	if err := g.tx.enter(ctx, query); err != nil {
 		return nil, err
 	}
-	res, err := e.ExecContext(context.WithoutCancel(ctx), query, args)
+	ctx = context.WithoutCancel(ctx)
+	s := g.tx.conn.cache.take(ctx, g.raw, query, len(args))
+	if s == nil {
+		res, err := e.ExecContext(ctx, query, args)
+		return res, g.tx.leave(err)
+	}
+	res, err := execStmt(ctx, s.stmt, args)
+	if err != nil {
+		s.drop()
+	}
 	return res, g.tx.leave(err)
 }
 
@@ -82,8 +91,18 @@ func (g *guard) QueryContext(ctx context.Context, query string, args []driver.Na
 	if err := g.tx.enter(ctx, query); err != nil {
 		return nil, err
 	}
-	raw, err := q.QueryContext(context.WithoutCancel(ctx), query, args)
-	r := g.tx.track(raw, err)
+	ctx = context.WithoutCancel(ctx)
+	s := g.tx.conn.cache.take(ctx, g.raw, query, len(args))
+	if s == nil {
+		raw, err := q.QueryContext(ctx, query, args)
+		r := g.tx.track(raw, nil, err)
+		return r, g.tx.leave(err)
+	}
+	raw, err := queryStmt(ctx, s.stmt, args)
+	if err != nil {
+		s.drop()
+	}
+	r := g.tx.track(raw, s, err)
 	return r, g.tx.leave(err)
 }
 
@@ -113,6 +132,8 @@ func (t *Tx) check(by any, nv *driver.NamedValue) (err error) {
 type rows struct {
 	tx     *Tx
 	raw    driver.Rows
+	from   *cached // the statement they come from, if it is the cache's
+	failed bool
 	closed bool
 }
 
@@ -126,14 +147,17 @@ var (
 )
 
 // track wraps the rows of one query. The caller holds conn.mu.
-func (t *Tx) track(raw driver.Rows, err error) driver.Rows {
+func (t *Tx) track(raw driver.Rows, from *cached, err error) driver.Rows {
 	if err != nil || raw == nil {
 		return nil
 	}
 	if t.open == nil {
 		t.open = map[*rows]struct{}{}
 	}
-	r := &rows{tx: t, raw: raw}
+	if from != nil {
+		from.busy = true
+	}
+	r := &rows{tx: t, raw: raw, from: from}
 	t.open[r] = struct{}{}
 	return r
 }
@@ -144,7 +168,14 @@ func (r *rows) closeRaw() error {
 		return nil
 	}
 	r.closed = true
-	return r.raw.Close()
+	err := r.raw.Close()
+	if r.from != nil {
+		r.from.busy = false
+		if r.failed || err != nil {
+			r.from.drop()
+		}
+	}
+	return err
 }
 
 func (r *rows) Close() error {
@@ -158,12 +189,7 @@ func (r *rows) Next(dest []driver.Value) error {
 	if err := r.enter(); err != nil {
 		return err
 	}
-	err := r.raw.Next(dest)
-	if errors.Is(err, io.EOF) {
-		r.tx.conn.mu.Unlock()
-		return err
-	}
-	return r.tx.leave(err)
+	return r.advanced(r.raw.Next(dest))
 }
 
 func (r *rows) enter() error {
@@ -175,6 +201,16 @@ func (r *rows) enter() error {
 		return io.EOF
 	}
 	return nil
+}
+
+// advanced ends what enter began. The end of the rows is not an error.
+func (r *rows) advanced(err error) error {
+	if errors.Is(err, io.EOF) {
+		r.tx.conn.mu.Unlock()
+		return err
+	}
+	r.failed = r.failed || err != nil
+	return r.tx.leave(err)
 }
 
 func (r *rows) HasNextResultSet() bool {
@@ -194,12 +230,7 @@ func (r *rows) NextResultSet() error {
 	if err := r.enter(); err != nil {
 		return err
 	}
-	err := n.NextResultSet()
-	if errors.Is(err, io.EOF) {
-		r.tx.conn.mu.Unlock()
-		return err
-	}
-	return r.tx.leave(err)
+	return r.advanced(n.NextResultSet())
 }
 
 // described reads one property of the columns while the rows are open.

@@ -78,7 +78,7 @@ func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 		return nil, err
 	}
 	raw, err := queryStmt(context.WithoutCancel(ctx), s.raw, args)
-	r := s.tx.track(raw, err)
+	r := s.tx.track(raw, nil, err)
 	return r, s.tx.leave(err)
 }
 

@@ -157,13 +157,14 @@ func (t *Tx) admit(ctx context.Context, query string) error {
 	if err := ctx.Err(); err != nil {
 		return t.fail(err)
 	}
-	if query == "" {
+	if query == "" || t.conn.cache.known(query) {
 		return nil
 	}
 	if err := t.conn.rules.Refuse(query); err != nil {
 		t.misuse = fmt.Errorf("%w: %w", store.ErrTxMisuse, err)
 		return t.misuse
 	}
+	t.conn.cache.remember(query, t.conn.rules.Reusable != nil && t.conn.rules.Reusable(query))
 	return nil
 }
 

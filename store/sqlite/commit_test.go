@@ -30,7 +30,7 @@ func TestFailedCommit(t *testing.T) {
 		{name: "a lost answer and a lost connection are found out on another", err: errInjected, lost: true, also: "ROLLBACK", kept: 1},
 		{name: "a failed sync that a further commit writes over is unavailable", err: coded(extendedFsync), want: store.ErrUnavailable},
 		{name: "a failed sync that nothing writes over is unknown", err: coded(extendedFsync), also: "UPDATE reprise_outbox_slot", want: store.ErrCommitUnknown},
-		{name: "a look-up that fails leaves it unknown", err: errInjected, lost: true, also: "SELECT 1 FROM reprise_ledger", want: store.ErrCommitUnknown, kept: 1},
+		{name: "a look-up that fails leaves it unknown", err: errInjected, lost: true, also: "SELECT 1 FROM reprise_ledger WHERE id = ? AND token", want: store.ErrCommitUnknown, kept: 1},
 	} {
 		t.Run("L7 "+c.name, func(t *testing.T) {
 			t.Parallel()

@@ -61,6 +61,7 @@ func connect(ctx context.Context, db *sql.DB, busy time.Duration) (*connection, 
 		Commit:   func(context.Context, *sqltx.Conn) error { return c.releaseSavepoint() },
 		Rollback: func(context.Context, *sqltx.Conn) error { return c.rollbackSavepoint() },
 		Refuse:   refuse,
+		Reusable: reusable,
 	})
 	if err := c.setUp(ctx, busy); err != nil {
 		return nil, errors.Join(err, c.close())

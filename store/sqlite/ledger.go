@@ -137,16 +137,19 @@ func (s *session) forget(id reprise.IntentID) error {
 // found, but returned all the same, for the one who replaces it.
 func (s *session) find(i reprise.Intent) (found bool, e store.Entry, err error) {
 	id := i.ID()
+	// Most intents are new, and asking for one column instead of nineteen says so
+	// in a fraction of the time.
+	err = s.conn.Query(context.Background(), func([]driver.Value) error { found = true; return nil },
+		"SELECT 1 FROM reprise_ledger WHERE id = ?", id[:])
+	if err != nil || !found {
+		return false, store.Entry{}, classify(err)
+	}
 	err = s.conn.Query(context.Background(), func(row []driver.Value) (err error) {
 		e, err = scanEntry(row)
-		found = true
 		return err
 	}, findSQL, id[:])
 	if err != nil {
 		return false, store.Entry{}, classify(err)
-	}
-	if !found {
-		return false, store.Entry{}, nil
 	}
 	if err := same(e.Intent, i); err != nil {
 		return false, store.Entry{}, err

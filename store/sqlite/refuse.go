@@ -34,6 +34,16 @@ func refuse(query string) error {
 	return nil
 }
 
+// reusable is one statement that reads or writes rows.
+func reusable(query string) bool {
+	n, first := 0, ""
+	for head := range statements(query) {
+		n++
+		first = head[0]
+	}
+	return n == 1 && slices.Contains([]string{"SELECT", "INSERT", "UPDATE", "DELETE", "REPLACE", "WITH", "VALUES"}, first)
+}
+
 // pragma returns the name in PRAGMA [schema.]name.
 func pragma(head []string) string {
 	if len(head) >= 4 && head[2] == "." {
