@@ -28,10 +28,14 @@ func (s *slot) deliver(work context.Context, closing <-chan struct{}, b *batch, 
 			c := waiting[0]
 			waiting = waiting[1:]
 			s.workers.Go(func() {
-				defer func() { <-s.relay.workers }()
-				if s.work(work, closing, b, c, source) {
-					ended <- struct{}{}
-				}
+				left := false
+				defer func() { // also when the sink ends its goroutine, as a test's FailNow does
+					<-s.relay.workers
+					if !left {
+						ended <- struct{}{}
+					}
+				}()
+				left = !s.work(work, closing, b, c, source)
 			})
 		case <-ended:
 			open--
@@ -90,9 +94,12 @@ func (s *slot) attempt(
 			s.relay.gate.leave(probe, errInterrupted)
 			return false, nil
 		}
-		b.started(c)
-		err := s.call(work, m)
-		mine := b.paused(c)
+		mine := true
+		func() {
+			b.started(c)
+			defer func() { mine = b.paused(c) }()
+			err = s.call(work, m)
+		}()
 		if s.relay.gate.leave(probe, err) {
 			s.relay.gateChanged(err)
 		}

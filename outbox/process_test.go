@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -69,7 +70,9 @@ func process(dir string) error {
 	go func() {
 		defer stop()
 		for ctx.Err() == nil {
+			p.mu.RLock()
 			b, err := w.producer.Relay().Backlog(ctx)
+			p.mu.RUnlock()
 			had := relay.Stats().Taken // a process that has owned nothing has nothing to give up
 			if os.Getenv(processStop) != "" {
 				had = relay.Stats().Lost
@@ -125,10 +128,16 @@ func (p *doomed) pause() {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.stopped {
-		p.stopped = true
-		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	if p.stopped {
+		return
 	}
+	p.stopped = true
+	// The stop reaches the other threads when it likes, so this one waits for its end.
+	continued := make(chan os.Signal, 1)
+	signal.Notify(continued, syscall.SIGCONT)
+	defer signal.Stop(continued)
+	_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	<-continued
 }
 
 // note adds a line to a file. What it says survives a SIGKILL of the writer.

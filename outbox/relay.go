@@ -3,6 +3,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -43,7 +44,8 @@ type RelayConfig struct {
 	// Batch is how many messages are fetched and recorded together. It is also how
 	// many may be delivered twice when the relay dies. Defaults to 200.
 	Batch int
-	// Workers is how many deliveries run at once. Defaults to 16.
+	// Workers is how many deliveries run at once, slow ones that the relay has gone
+	// on without included. Defaults to 16.
 	Workers int
 
 	// Order defaults to OrderBlock.
@@ -121,46 +123,24 @@ func NewRelay(s store.Relay, sink Sink, c *RelayConfig) (*Relay, error) {
 
 // complete fills in the defaults and checks the rest.
 func (c *RelayConfig) complete() error {
-	for _, o := range []struct {
-		name  string
-		value *time.Duration
-		def   time.Duration
-	}{
-		{"Lease", &c.Lease, 10 * time.Second},
-		{"RetryBase", &c.RetryBase, time.Second},
-		{"RetryCap", &c.RetryCap, 10 * time.Minute},
-		{"Timeout", &c.Timeout, 30 * time.Second},
-		{"Patience", &c.Patience, time.Second},
-		{"Probe", &c.Probe, 10 * time.Second},
-		{"PollMin", &c.PollMin, 10 * time.Millisecond},
-		{"PollMax", &c.PollMax, time.Second},
-		{"Drain", &c.Drain, 5 * time.Second},
-	} {
-		if *o.value < 0 {
-			return fmt.Errorf("outbox: RelayConfig.%s is %v; give a positive duration, or 0 for %v", o.name, *o.value, o.def)
-		}
-		if *o.value == 0 {
-			*o.value = o.def
-		}
-	}
-	for _, o := range []struct {
-		name  string
-		value *int
-		def   int
-	}{
-		{"Slots", &c.Slots, math.MaxInt32},
-		{"Batch", &c.Batch, 200},
-		{"Workers", &c.Workers, 16},
-		{"MaxAttempts", &c.MaxAttempts, 10},
-	} {
-		if *o.value < 0 {
-			return fmt.Errorf("outbox: RelayConfig.%s is %d; give a positive number, or 0 for %d", o.name, *o.value, o.def)
-		}
-		if *o.value == 0 {
-			*o.value = o.def
-		}
-	}
+	err := cmp.Or(
+		option("Lease", &c.Lease, 10*time.Second),
+		option("Slots", &c.Slots, math.MaxInt32),
+		option("Batch", &c.Batch, 200),
+		option("Workers", &c.Workers, 16),
+		option("MaxAttempts", &c.MaxAttempts, 10),
+		option("RetryBase", &c.RetryBase, time.Second),
+		option("RetryCap", &c.RetryCap, 10*time.Minute),
+		option("Timeout", &c.Timeout, 30*time.Second),
+		option("Patience", &c.Patience, time.Second),
+		option("Probe", &c.Probe, 10*time.Second),
+		option("PollMin", &c.PollMin, 10*time.Millisecond),
+		option("PollMax", &c.PollMax, time.Second),
+		option("Drain", &c.Drain, 5*time.Second),
+	)
 	switch {
+	case err != nil:
+		return err
 	case c.Lease < 100*time.Millisecond:
 		return fmt.Errorf("outbox: RelayConfig.Lease is %v; it can't be renewed in time below 100ms", c.Lease)
 	case c.PollMin > c.PollMax:
@@ -178,6 +158,17 @@ func (c *RelayConfig) complete() error {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
+	}
+	return nil
+}
+
+// option gives an option its default for 0 and refuses it below.
+func option[T int | time.Duration](name string, value *T, def T) error {
+	if *value < 0 {
+		return fmt.Errorf("outbox: RelayConfig.%s is %v; give a positive value, or 0 for %v", name, *value, def)
+	}
+	if *value == 0 {
+		*value = def
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -221,7 +222,34 @@ func TestRelayOrder(t *testing.T) {
 		}
 	})
 
-	// mbuhot's ask in timgit/pg-boss#691 and Axon's SequencedDeadLetterQueue (bug
+	t.Run("skip: a held message waits while a slow one of its subject is under way", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			s := newMemory(1)
+			s.commit(msg("a", 1))
+			sink := &recorder{answer: func(_ context.Context, m reprise.Message, n int) error {
+				switch {
+				case m.ID == "a1" && n == 1:
+					return errBoom
+				case m.ID == "a2":
+					time.Sleep(20 * time.Second)
+				}
+				return nil
+			}}
+			c := outbox.RelayConfig{Order: outbox.OrderSkip, RetryBase: 2 * time.Second}
+			r := newRig(t, s, sink, c)
+			after(10 * time.Millisecond)
+			s.commit(msg("a", 2))
+			after(time.Minute)
+			r.empty()
+			if sink.tried() != 3 || len(sink.overlapped()) > 0 {
+				t.Errorf("%d deliveries of 2 messages, overlaps in %v", sink.tried(), sink.overlapped())
+			}
+			r.end()
+		})
+	})
+
+	// Asked for in timgit/pg-boss#691 and Axon's SequencedDeadLetterQueue (bug
 	// 34): while the head of a key is held, later messages of that key wait.
 	t.Run("bug 34 block: later messages wait unattempted, then drain in order", func(t *testing.T) {
 		t.Parallel()
@@ -465,6 +493,25 @@ func TestRelayHold(t *testing.T) {
 			}
 			after(time.Minute)
 			r.delivered("b1", "b2", "a1")
+			r.empty()
+			r.end()
+		})
+	})
+
+	t.Run("a sink that ends its goroutine hangs nobody", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			s := newMemory(1)
+			s.commit(msg("a", 1), msg("b", 1))
+			sink := &recorder{answer: func(_ context.Context, m reprise.Message, n int) error {
+				if m.ID == "a1" && n == 1 {
+					runtime.Goexit()
+				}
+				return nil
+			}}
+			r := newRig(t, s, sink, outbox.RelayConfig{})
+			after(time.Minute)
+			r.delivered("b1", "a1")
 			r.empty()
 			r.end()
 		})

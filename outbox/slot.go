@@ -206,17 +206,16 @@ func (s *slot) drain(ctx, work context.Context) (found bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("read due messages: %w", err)
 	}
-	free := due[:0:0]
-	for _, h := range due {
-		if _, underWay := s.left[idOf(h.Message)]; !underWay {
-			free = append(free, h)
-		}
-	}
-	if len(free) == 0 {
-		s.plan()
+	s.plan()
+	underWay := s.underWay()
+	due = slices.DeleteFunc(due, func(h store.Hold) bool {
+		_, left := s.left[idOf(h.Message)]
+		return left || underWay[h.Message.Subject]
+	})
+	if len(due) == 0 {
 		return false, nil
 	}
-	b := newBatch(free, func(string) bool { return false })
+	b := newBatch(due, func(string) bool { return false })
 	s.poll = s.relay.config.PollMin
 	s.deliver(work, ctx.Done(), b, WakeHold)
 	if changes := b.changes(); len(changes) > 0 {
@@ -278,13 +277,21 @@ func (s *slot) page(ctx, work context.Context) (full bool, err error) {
 	return len(p.Messages) == s.relay.config.Batch, nil
 }
 
-// isHeld says of which subjects new messages must wait. In either order that is
-// so while a message of the subject is under way.
-func (s *slot) isHeld() func(subject string) bool {
-	underWay := make(map[string]bool, len(s.left))
+// underWay returns the subjects of messages that were left and are not done: in
+// either order nothing else of them may be delivered.
+func (s *slot) underWay() map[string]bool {
+	subjects := make(map[string]bool, len(s.left))
 	for _, m := range s.left {
-		underWay[m.Subject] = true
+		if m.Subject != "" {
+			subjects[m.Subject] = true
+		}
 	}
+	return subjects
+}
+
+// isHeld says of which subjects new messages must wait.
+func (s *slot) isHeld() func(subject string) bool {
+	underWay := s.underWay()
 	return func(subject string) bool {
 		return underWay[subject] || (s.relay.config.Order == OrderBlock && s.subjects[subject])
 	}
@@ -309,7 +316,7 @@ func (s *slot) remember(holds []store.Hold) {
 	}
 }
 
-// plan sets when to look for due messages next, when none are due now.
+// plan sets when to look for due messages next, unless some are due now.
 func (s *slot) plan() {
 	now := time.Now()
 	s.dueAt = now.Add(s.relay.config.PollMax)
