@@ -35,7 +35,7 @@ func (s *slot) deliver(work context.Context, closing <-chan struct{}, b *batch, 
 						ended <- struct{}{}
 					}
 				}()
-				left = !s.work(work, closing, b, c, source)
+				left = !s.serve(work, closing, b, c, source)
 			})
 		case <-ended:
 			open--
@@ -53,9 +53,9 @@ func (s *slot) deliver(work context.Context, closing <-chan struct{}, b *batch, 
 	}
 }
 
-// work delivers the messages of one chain. It returns false when the slot has
+// serve delivers the messages of one chain. It returns false when the slot has
 // gone on without it.
-func (s *slot) work(work context.Context, closing <-chan struct{}, b *batch, c *chain, source Wake) bool {
+func (s *slot) serve(work context.Context, closing <-chan struct{}, b *batch, c *chain, source Wake) bool {
 	for {
 		i, ok := b.current(c)
 		if !ok {
@@ -90,7 +90,7 @@ func (s *slot) attempt(
 		if !ok {
 			return false, nil
 		}
-		if !s.holds() {
+		if work.Err() != nil || !s.holds() {
 			s.relay.gate.leave(probe, errInterrupted)
 			return false, nil
 		}

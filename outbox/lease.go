@@ -24,7 +24,7 @@ func (s *slot) holds() bool { return time.Now().Before(*s.lease.Load()) }
 // renew extends the lease until work ends. It ends work by itself when the lease
 // is lost, or can't be renewed in time, which comes to the same: somebody else
 // may deliver from the slot now (rule O4).
-func (s *slot) renew(work context.Context, stop context.CancelCauseFunc) {
+func (s *slot) renew(work context.Context) {
 	lease := s.relay.config.Lease
 	wait := lease / 3
 	for {
@@ -45,8 +45,7 @@ func (s *slot) renew(work context.Context, stop context.CancelCauseFunc) {
 			wait = lease / 3
 			continue
 		case errors.Is(err, store.ErrLeaseLost) || !s.holds():
-			s.lost.Store(true)
-			stop(store.ErrLeaseLost)
+			s.drop()
 			return
 		}
 		s.log.Warn("outbox: could not renew the lease; trying again", "error", err)

@@ -96,6 +96,9 @@ func (s *memory) call(ctx context.Context, op string, body func() error) error {
 	if err == nil && fault != nil {
 		err = fault(op, true)
 	}
+	if err == nil {
+		err = ctx.Err() // It is done, but nobody waited for the answer.
+	}
 	return err
 }
 

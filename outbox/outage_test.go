@@ -211,6 +211,29 @@ func TestRelayOutage(t *testing.T) {
 		})
 	})
 
+	t.Run("a slow delivery that finds the destination away costs no attempt either", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			s := newMemory(1)
+			s.commit(msg("a", 1))
+			sink := &recorder{answer: func(_ context.Context, _ reprise.Message, n int) error {
+				if n < 5 {
+					time.Sleep(5 * time.Second)
+					return outbox.Unavailable(errBoom)
+				}
+				return nil
+			}}
+			r := newRig(t, s, sink, outbox.RelayConfig{MaxAttempts: 1})
+			after(10 * time.Minute)
+			r.delivered("a1")
+			r.empty()
+			if stats := r.relay.Stats(); stats.Unavailable != 4 || stats.Failed != 0 {
+				t.Errorf("stats = %+v, want 4 unavailable", stats)
+			}
+			r.end()
+		})
+	})
+
 	t.Run("errors that are only about one message shut nothing", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {

@@ -214,17 +214,12 @@ func (r *Relay) Run(ctx context.Context) error {
 // Backlog counts what has not been delivered, by the table.
 func (r *Relay) Backlog(ctx context.Context) (store.Backlog, error) { return r.store.Backlog(ctx) }
 
-// acquire takes over slots. While one that was lost is still being wound up it
-// takes none, because it could be the same one: two holdings in one process
-// would deliver one subject side by side.
+// acquire takes over slots. One of them may be one that this relay has lost and
+// does not know it yet, or has not wound up: the new holding begins when the old
+// one has ended, because two of them would deliver one subject side by side.
 func (r *Relay) acquire(ctx context.Context) []*slot {
 	r.slotsMu.Lock()
 	room := r.config.Slots - len(r.slots)
-	for s := range r.slots {
-		if s.lost.Load() {
-			room = 0
-		}
-	}
 	r.slotsMu.Unlock()
 	if room <= 0 {
 		return nil
@@ -243,8 +238,19 @@ func (r *Relay) acquire(ctx context.Context) []*slot {
 	defer r.slotsMu.Unlock()
 	slots := make([]*slot, len(held))
 	for i, h := range held {
-		slots[i] = newSlot(r, h, began)
-		r.slots[slots[i]] = struct{}{}
+		s := newSlot(ctx, r, h, began)
+		newest := int64(-1)
+		for old := range r.slots {
+			if old.held.Number != h.Number {
+				continue
+			}
+			old.drop()
+			if old.held.Epoch > newest { // which itself waits for the ones before
+				newest, s.after = old.held.Epoch, old.ended
+			}
+		}
+		r.slots[s] = struct{}{}
+		slots[i] = s
 	}
 	r.count(func(s *Stats) { s.Taken += uint64(len(held)) })
 	return slots

@@ -180,6 +180,10 @@ func TestRelayOrder(t *testing.T) {
 			}}
 			r := newRig(t, s, sink, outbox.RelayConfig{Batch: 3})
 			after(2 * time.Second)
+			h, _ := s.held("slow1")
+			if h.State != store.HoldRetry || h.Attempts != 1 || time.Until(h.NextAt) < 20*time.Second {
+				t.Errorf("slow1 while under way: %+v, want held for as long as a delivery may take", h)
+			}
 			s.commit(msg("slow", 3), msg("b", 2))
 			after(time.Second)
 			r.delivered("b1", "b2")
@@ -264,9 +268,13 @@ func TestRelayOrder(t *testing.T) {
 				return nil
 			}}
 			r := newRig(t, s, sink, outbox.RelayConfig{MaxAttempts: 1000})
-			after(time.Second)
+			synctest.Wait()
 			s.commit(msg("a", 3), msg("b", 2))
-			after(58 * time.Second)
+			synctest.Wait()
+			if sink.count("a3") != 0 {
+				t.Error("a3 was tried behind an a1 that had just been held")
+			}
+			after(59 * time.Second)
 			if sink.count("a2") != 0 || sink.count("a3") != 0 {
 				t.Errorf("a2 was tried %d and a3 %d times behind a held a1", sink.count("a2"), sink.count("a3"))
 			}

@@ -35,6 +35,13 @@ type slot struct {
 	lost    atomic.Bool
 	wakeups chan struct{} // a commit of this process
 
+	// work carries the deliveries: they may finish after the relay was stopped, but
+	// not after the lease is gone, nor for ever. stop ends it.
+	work  context.Context
+	stop  context.CancelCauseFunc
+	after <-chan struct{} // when an earlier holding of this slot here has ended; may be nil
+	ended chan struct{}   // when this one has
+
 	workers sync.WaitGroup // deliveries under way, left ones too
 	lateMu  sync.Mutex
 	late    []store.Hold  // verdicts on messages that had been left
@@ -54,7 +61,7 @@ type messageID struct{ source, id string }
 
 func idOf(m reprise.Message) messageID { return messageID{m.Source, m.ID} }
 
-func newSlot(r *Relay, held store.Slot, began time.Time) *slot {
+func newSlot(ctx context.Context, r *Relay, held store.Slot, began time.Time) *slot {
 	s := &slot{
 		relay: r, held: held,
 		log:     r.config.Logger.With("slot", held.Number, "epoch", held.Epoch),
@@ -63,20 +70,26 @@ func newSlot(r *Relay, held store.Slot, began time.Time) *slot {
 		left:    make(map[messageID]reprise.Message),
 		poll:    r.config.PollMin,
 		source:  WakeTakeover,
+		ended:   make(chan struct{}),
 	}
+	s.work, s.stop = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.extend(began)
 	return s
+}
+
+// drop ends the work of a slot that is not ours any more.
+func (s *slot) drop() {
+	s.lost.Store(true)
+	s.stop(store.ErrLeaseLost)
 }
 
 // run works until ctx ends or the lease is lost, and gives the slot up at the end
 // of a batch (O4). It returns an error if what was delivered could not be recorded.
 func (s *slot) run(ctx context.Context) error {
-	// work carries the deliveries: they may finish after ctx has ended, but not
-	// after the lease has, nor for ever.
-	work, stop := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer stop(nil)
+	defer close(s.ended)
+	work := s.work
 	var background sync.WaitGroup
-	background.Go(func() { s.renew(work, stop) })
+	background.Go(func() { s.renew(work) })
 	background.Go(func() {
 		select {
 		case <-work.Done():
@@ -86,20 +99,22 @@ func (s *slot) run(ctx context.Context) error {
 		select {
 		case <-work.Done():
 		case <-time.After(s.relay.config.Drain):
-			stop(errDrained)
+			s.stop(errDrained)
 		}
 	})
 
-	err := s.loop(ctx, work)
-	if s.lost.Load() {
-		stop(store.ErrLeaseLost)
+	if s.after != nil {
+		<-s.after
 	}
+	err := s.loop(ctx, work)
 	s.workers.Wait()
 	if err == nil && !s.lost.Load() {
 		err = s.settle(work)
 	}
-	s.lost.CompareAndSwap(false, errors.Is(err, store.ErrLeaseLost))
-	stop(nil)
+	if errors.Is(err, store.ErrLeaseLost) {
+		s.drop()
+	}
+	s.stop(nil)
 	background.Wait()
 	if s.lost.Load() {
 		s.relay.count(func(c *Stats) { c.Lost++ })
@@ -115,7 +130,7 @@ func (s *slot) loop(ctx, work context.Context) error {
 		found, err := s.round(ctx, work)
 		switch {
 		case errors.Is(err, store.ErrLeaseLost):
-			s.lost.Store(true)
+			s.drop()
 			return nil
 		case errors.Is(err, errUnrecorded) && (ctx.Err() != nil || work.Err() != nil):
 			return err

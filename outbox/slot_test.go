@@ -117,9 +117,12 @@ func TestRelayLease(t *testing.T) {
 			s := newMemory(1)
 			s.commit(msgs("a", 100)...)
 			var down atomic.Bool
-			s.fault = func(string, bool) error {
+			s.fault = func(op string, done bool) error {
 				if down.Load() {
 					return store.ErrUnavailable
+				}
+				if op == "renew" && done {
+					time.Sleep(time.Second) // The lease runs from before the answer.
 				}
 				return nil
 			}
@@ -148,6 +151,56 @@ func TestRelayLease(t *testing.T) {
 			}
 			r.empty()
 			r.end()
+		})
+	})
+
+	t.Run("a slot that was lost is not taken again while its last delivery is under way", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			s := newMemory(1)
+			s.commit(msg("a", 1))
+			sink := &recorder{answer: func(_ context.Context, _ reprise.Message, n int) error {
+				if n == 1 {
+					time.Sleep(time.Minute) // and does not care for its context
+				}
+				return nil
+			}}
+			r := newRig(t, s, sink, outbox.RelayConfig{Patience: time.Hour})
+			after(time.Second)
+			s.mu.Lock()
+			s.slots[0] = memorySlot{owner: "thief", epoch: 99}
+			s.mu.Unlock()
+			after(30 * time.Second)
+			if sink.tried() != 1 {
+				t.Errorf("%d deliveries while the first one was under way", sink.tried())
+			}
+			after(2 * time.Minute)
+			if got := r.relay.Stats(); sink.tried() != 2 || len(sink.overlapped()) > 0 || got.Lost != 1 || got.Taken != 2 {
+				t.Errorf("%d deliveries, overlaps in %v, stats %+v", sink.tried(), sink.overlapped(), got)
+			}
+			r.empty()
+			r.end()
+		})
+	})
+
+	t.Run("a lease lost at the very end of a stop is no error", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			s := newMemory(1)
+			s.commit(msg("a", 1))
+			sink := &recorder{answer: func(context.Context, reprise.Message, int) error {
+				time.Sleep(4 * time.Second) // long enough to be left
+				return nil
+			}}
+			r := newRig(t, s, sink, outbox.RelayConfig{Lease: time.Hour})
+			after(2 * time.Second)
+			r.stop()
+			s.mu.Lock()
+			s.slots[0] = memorySlot{owner: "thief", epoch: 99, position: 1}
+			s.mu.Unlock()
+			if err := r.wait(); err != nil || r.relay.Stats().Lost != 1 {
+				t.Errorf("error = %v, stats %+v; want nil and one slot lost", err, r.relay.Stats())
+			}
 		})
 	})
 
@@ -257,6 +310,45 @@ func TestRelayStop(t *testing.T) {
 				t.Errorf("delivered %v in %d deliveries", got, sink.tried())
 			}
 			r.empty()
+			r.end()
+		})
+	})
+
+	t.Run("no delivery starts after Drain", func(t *testing.T) {
+		t.Parallel()
+		for _, messages := range [][]reprise.Message{loose(10), msgs("a", 10)} {
+			synctest.Test(t, func(t *testing.T) {
+				s := newMemory(1)
+				s.commit(messages...)
+				sink := &recorder{answer: func(ctx context.Context, _ reprise.Message, _ int) error {
+					<-ctx.Done()
+					return ctx.Err()
+				}}
+				r := newRig(t, s, sink, outbox.RelayConfig{Workers: 1, Order: outbox.OrderSkip, Patience: time.Hour, Timeout: time.Hour})
+				after(time.Second)
+				r.end()
+				if b, _ := r.relay.Backlog(t.Context()); sink.tried() != 1 || b.Retry+b.Blocked != 10 {
+					t.Errorf("%d deliveries, backlog %+v; want one, and 10 held", sink.tried(), b)
+				}
+			})
+		}
+	})
+
+	t.Run("a stop while a slot is being acquired leaves nothing leased", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			s := newMemory(1)
+			s.fault = func(op string, done bool) error {
+				if op == "acquire" && done {
+					time.Sleep(time.Second)
+				}
+				return nil
+			}
+			r := newRig(t, s, &recorder{}, outbox.RelayConfig{})
+			after(500 * time.Millisecond)
+			if s.leased() != 1 {
+				t.Fatal("the slot has not been granted yet")
+			}
 			r.end()
 		})
 	})
@@ -415,6 +507,60 @@ func TestRelayStore(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestRelayStoreDoubt(t *testing.T) {
+	t.Parallel()
+
+	t.Run("what an unknown commit has held is known again", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			s := newMemory(1)
+			s.commit(msg("a", 1))
+			s.fault = func(op string, done bool) error {
+				if op == "advance" && done && s.called("advance") == 1 {
+					return store.ErrCommitUnknown
+				}
+				return nil
+			}
+			sink := &recorder{answer: failing(outbox.Permanent(errBoom), "a1")}
+			r := newRig(t, s, sink, outbox.RelayConfig{})
+			after(time.Second)
+			s.commit(msg("a", 2))
+			after(time.Second)
+			if h, _ := s.held("a2"); h.State != store.HoldBlocked || sink.tried() != 1 {
+				t.Errorf("a2 is %q after %d deliveries, want blocked behind the parked a1", h.State, sink.tried())
+			}
+			r.end()
+		})
+	})
+
+	t.Run("a page in doubt is not fetched again while a delivery of it is under way", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			s := newMemory(1)
+			s.commit(msg("a", 1))
+			s.fault = func(op string, done bool) error {
+				if op == "advance" && !done && s.called("advance") == 1 {
+					return store.ErrCommitUnknown
+				}
+				return nil
+			}
+			sink := &recorder{answer: func(_ context.Context, _ reprise.Message, n int) error {
+				if n == 1 {
+					time.Sleep(10 * time.Second)
+				}
+				return nil
+			}}
+			r := newRig(t, s, sink, outbox.RelayConfig{})
+			after(time.Minute)
+			if sink.tried() != 2 || len(sink.overlapped()) > 0 {
+				t.Errorf("%d deliveries, overlaps in %v", sink.tried(), sink.overlapped())
+			}
+			r.empty()
+			r.end()
+		})
+	})
 }
 
 func TestRelayWake(t *testing.T) {
