@@ -4,6 +4,7 @@ package outbox
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -166,16 +167,9 @@ func (b *batch) complete() (verdicts []store.Hold, progress bool) {
 	return b.verdicts, progress
 }
 
-// changes returns the verdicts that differ from what the messages were before.
-func (b *batch) changes() []store.Hold {
+// decided returns the verdicts that there are.
+func (b *batch) decided() []store.Hold {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	var changed []store.Hold
-	for i, v := range b.verdicts {
-		stillBlocked := v.State == store.HoldBlocked && b.holds[i].State == store.HoldBlocked
-		if v.State != "" && !stillBlocked {
-			changed = append(changed, v)
-		}
-	}
-	return changed
+	return slices.DeleteFunc(b.verdicts, func(v store.Hold) bool { return v.State == "" })
 }

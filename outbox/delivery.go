@@ -15,7 +15,6 @@ import (
 func (s *slot) deliver(work context.Context, closing <-chan struct{}, b *batch, source Wake) {
 	open, waiting := len(b.chains), b.chains
 	ended := make(chan struct{}, len(b.chains))
-	done := work.Done()
 	patience := time.NewTimer(s.relay.config.Patience)
 	defer patience.Stop()
 	for open > 0 {
@@ -46,9 +45,6 @@ func (s *slot) deliver(work context.Context, closing <-chan struct{}, b *batch, 
 			}
 			open -= len(left)
 			patience.Reset(again)
-		case <-done:
-			open -= len(waiting)
-			waiting, done = nil, nil
 		}
 	}
 }

@@ -233,7 +233,7 @@ func (s *slot) drain(ctx, work context.Context) (found bool, err error) {
 	b := newBatch(due, func(string) bool { return false })
 	s.poll = s.relay.config.PollMin
 	s.deliver(work, ctx.Done(), b, WakeHold)
-	if changes := b.changes(); len(changes) > 0 {
+	if changes := b.decided(); len(changes) > 0 {
 		return true, s.update(work, changes)
 	}
 	return false, nil
