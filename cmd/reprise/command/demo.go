@@ -5,6 +5,7 @@ package command
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
@@ -49,7 +50,10 @@ func newDemo() *cobra.Command {
 
 func runDemo(c *cobra.Command, o demo.Options, asJSON bool) error {
 	report, err := demo.Run(untilSignal(c.Context()), o)
-	if err != nil {
+	switch {
+	case errors.Is(err, demo.ErrNotEmpty):
+		return exit.Misused("name a new or an empty directory", "--keep: %w", err)
+	case err != nil:
 		return &exit.Error{
 			Code: exit.Environment, Err: err,
 			Hint: "the demo needs free loopback ports and a writable temporary directory",
@@ -68,13 +72,13 @@ func runDemo(c *cobra.Command, o demo.Options, asJSON bool) error {
 	case demo.Inconclusive:
 		return &exit.Error{
 			Code: exit.Inconclusive, Hint: "run it again with --keep DIR and look at the logs",
-			Err: fmt.Errorf("a fault did not fire, so nothing was proven"),
+			Err: errors.New("a fault did not fire, so nothing was proven"),
 		}
 	case demo.Fail:
 	}
 	return &exit.Error{
 		Code: exit.Failure, Hint: "the databases and logs are kept; run it again with --keep DIR to choose where",
-		Err: fmt.Errorf("a count is wrong or a repeat named another resource"),
+		Err: errors.New("a count is wrong or a repeat named another resource"),
 	}
 }
 

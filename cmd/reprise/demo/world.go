@@ -143,6 +143,9 @@ func (w *world) inProgress(ctx context.Context, op string) (bool, error) {
 	return false, nil
 }
 
+// ErrNotEmpty: the directory to keep files in holds something already.
+var ErrNotEmpty = errors.New("the directory is not empty")
+
 // workDir returns the directory for the demo's files and how to dispose of it.
 func workDir(keep string) (dir string, dispose func(), err error) {
 	if keep != "" {
@@ -154,7 +157,7 @@ func workDir(keep string) (dir string, dispose func(), err error) {
 			return "", nil, err
 		}
 		if len(entries) > 0 {
-			return "", nil, fmt.Errorf("%s is not empty; the demo wants a directory of its own", keep)
+			return "", nil, fmt.Errorf("%w: %s", ErrNotEmpty, keep)
 		}
 		return keep, func() {}, nil
 	}
