@@ -87,7 +87,7 @@ func (s *slot) drop() {
 // of a batch (O4). It returns an error if what was delivered could not be recorded.
 func (s *slot) run(ctx context.Context) error {
 	defer close(s.ended)
-	work := s.work
+	work := s.work //nolint:contextcheck // it outlives ctx on purpose, see the field
 	var background sync.WaitGroup
 	background.Go(func() { s.renew(work) })
 	background.Go(func() {
