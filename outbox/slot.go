@@ -85,9 +85,9 @@ func (s *slot) drop() {
 
 // run works until ctx ends or the lease is lost, and gives the slot up at the end
 // of a batch (O4). It returns an error if what was delivered could not be recorded.
-func (s *slot) run(ctx context.Context) error {
+func (s *slot) run(ctx context.Context) error { //nolint:contextcheck // work outlives ctx on purpose: see the field.
 	defer close(s.ended)
-	work := s.work //nolint:contextcheck // it outlives ctx on purpose, see the field
+	work := s.work
 	var background sync.WaitGroup
 	background.Go(func() { s.renew(work) })
 	background.Go(func() {
