@@ -109,7 +109,7 @@ func (s *slot) run(ctx context.Context) error { //nolint:contextcheck // work ou
 	err := s.loop(ctx, work)
 	s.workers.Wait()
 	if err == nil && !s.lost.Load() {
-		err = s.settle(work)
+		err = s.settle(work) //nolint:contextcheck // the same
 	}
 	if errors.Is(err, store.ErrLeaseLost) {
 		s.drop()
