@@ -24,7 +24,7 @@ func keyAt(t time.Time) string {
 
 func TestExpiry(t *testing.T) {
 	t.Parallel()
-	w := open(t, func(c *shop.Config) { c.Retention, c.Tombstone = time.Second, 3*time.Second })
+	w := open(t, func(c *shop.Config) { c.Retention, c.Tombstone = time.Second, 5*time.Second })
 	create := func(key, ref string) reply {
 		return w.do(call{method: "POST", path: "/orders", key: key, body: orderBody(ref)})
 	}

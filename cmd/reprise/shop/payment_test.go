@@ -5,6 +5,7 @@ package shop_test
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -207,12 +208,12 @@ func TestPayWithProviderInTrouble(t *testing.T) {
 			if n := w.provider.fired(t, fault); n != 1 {
 				t.Fatalf("the fault fired %d times", n)
 			}
-			w.want(w.pay(path, key, "trouble"), 201, "")
+			w.want(w.insist(path, key, "trouble"), 201, "")
 			w.want(w.pay(path, newKey(), "trouble"), 409, "order-paid")
 			w.settle("trouble", paid)
 			sent := w.provider.charges()
-			if len(sent) != 2 || sent[0] != sent[1] {
-				t.Errorf("the provider was sent %v; want the same key and bytes twice", sent)
+			if len(sent) < 2 || slices.ContainsFunc(sent, func(c sentCharge) bool { return c != sent[0] }) {
+				t.Errorf("the provider was sent %v; want the same key and bytes again and again", sent)
 			}
 		})
 	}

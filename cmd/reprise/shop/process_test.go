@@ -139,7 +139,7 @@ func (w *world) insist(order, key, ref string) reply {
 		r = w.pay(order, key, ref)
 		return r.status != 0 && r.status != 503 && r.text("code") != "in-progress"
 	}) {
-		w.t.Fatalf("no final answer: %v", r)
+		w.t.Errorf("no final answer: %v", r)
 	}
 	return r
 }
@@ -252,8 +252,12 @@ func TestTwoShopsOnOneFile(t *testing.T) {
 			var wg sync.WaitGroup
 			for i := range 32 {
 				wg.Go(func() {
-					r := both[i%2].do(call{method: "POST", path: "/orders", key: key, body: orderBody(ref)})
-					if r.status != 201 {
+					var r reply
+					// On a busy machine one process can wait too long for the other's lock.
+					if !eventually(func() bool {
+						r = both[i%2].do(call{method: "POST", path: "/orders", key: key, body: orderBody(ref)})
+						return r.status != 503
+					}) || r.status != 201 {
 						t.Error(r)
 					}
 					mu.Lock()
@@ -273,7 +277,7 @@ func TestTwoShopsOnOneFile(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 16 {
 			wg.Go(func() {
-				if r := both[i%2].pay(path, key, "paid"); r.status != 201 && r.text("code") != "in-progress" {
+				if r := both[i%2].insist(path, key, "paid"); r.status != 201 {
 					t.Error(r)
 				}
 			})
@@ -362,7 +366,19 @@ func TestSIGTERM(t *testing.T) {
 		if !eventually(func() bool { return send(t, "GET", p.admin+"/readyz", nil, nil).status == 503 }) {
 			t.Fatal("the shop is still ready")
 		}
-		p.signal(syscall.SIGTERM)
+		// That the shop is not ready is known a moment before the second signal is
+		// as deadly as usual.
+		if !eventually(func() bool {
+			_ = p.cmd.Process.Signal(syscall.SIGTERM)
+			select {
+			case <-p.ended:
+				return true
+			default:
+				return false
+			}
+		}) {
+			t.Fatal("the shop does not end")
+		}
 		if status, ok := p.exit().Sys().(syscall.WaitStatus); !ok || status.Signal() != syscall.SIGTERM {
 			t.Errorf("%v", p.cmd.ProcessState)
 		}

@@ -313,8 +313,12 @@ func wantEffects(t *testing.T, admin, ref string, want effects) {
 	}) {
 		t.Fatalf("effects of %s\n got %+v\nwant %+v", ref, got, want)
 	}
-	if n := pages(t, admin, "/ledger?state=in_progress"); len(n) != 0 {
-		t.Fatalf("something is stuck in progress: %v", n)
+	var stuck []map[string]any
+	if !eventually(func() bool {
+		stuck = pages(t, admin, "/ledger?state=in_progress")
+		return len(stuck) == 0
+	}) {
+		t.Fatalf("something is stuck in progress: %v", stuck)
 	}
 }
 
