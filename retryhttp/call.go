@@ -31,8 +31,9 @@ type call struct {
 // start fixes everything that all attempts share.
 func (c *call) start(ctx context.Context) error {
 	t, req := c.transport, c.request
-	safety, declared := t.promise(req)
-	key, field, invalid := chooseKey(req, safety)
+	op, declared := t.promise(req)
+	safety := op.Safety
+	key, field, invalid := chooseKey(req, op)
 	if key != "" && safety == contract.Unsafe && !declared && t.ledgers.has(req) {
 		safety = contract.Keyed
 	}

@@ -28,14 +28,14 @@ func WithKey(ctx context.Context, key reprise.Key) context.Context {
 
 // chooseKey fixes the call's key before its first byte (rule K5): the request's
 // own field, the context's, that of the request which was redirected to this
-// one, or a new one if the operation is keyed. field says that the request
+// one, or a new one if the operation takes one. field says that the request
 // already carries it.
-func chooseKey(req *http.Request, safety contract.Safety) (key reprise.Key, field bool, err error) {
+func chooseKey(req *http.Request, op contract.Operation) (key reprise.Key, field bool, err error) {
 	if len(req.Header[wire.HeaderKey]) > 0 {
 		key, err = wire.ReadKey(req.Header)
 		return key, true, err
 	}
-	if safety == contract.Safe {
+	if op.Safety == contract.Safe {
 		return "", false, nil
 	}
 	if key, ok := req.Context().Value(keyOfIntent).(reprise.Key); ok {
@@ -44,10 +44,18 @@ func chooseKey(req *http.Request, safety contract.Safety) (key reprise.Key, fiel
 	if key := redirectedKey(req); key != "" {
 		return key, false, nil
 	}
-	if safety == contract.Keyed {
+	if takesKey(op) {
 		return reprise.NewKey(), false, nil
 	}
 	return "", false, nil
+}
+
+// takesKey reports whether the server remembers the keys of op. An idempotent
+// operation may demand one, and where it is optional it is free and worth having:
+// a repeat is then answered with what the first attempt did, and not with what
+// doing it again comes to, such as 404 for what it deleted itself.
+func takesKey(op contract.Operation) bool {
+	return op.Safety == contract.Keyed || op.Key == contract.KeyRequired || op.Key == contract.KeyOptional
 }
 
 // redirectedKey returns the key of the request whose answer redirected the

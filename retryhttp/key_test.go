@@ -169,19 +169,22 @@ func TestKey(t *testing.T) {
 
 	t.Run("C8 the contract decides, not the method", func(t *testing.T) {
 		t.Parallel()
-		op := func(name reprise.Operation, method, path string, s contract.Safety) contract.Operation {
+		op := func(name reprise.Operation, method, path string, s contract.Safety, key ...contract.KeyRule) contract.Operation {
 			o := contract.Operation{Name: name, Method: method, Path: path, Safety: s}
-			if s == contract.Keyed {
-				o.Key, o.Mode = contract.KeyRequired, contract.Atomic
+			for _, k := range key {
+				o.Key, o.Mode = k, contract.Atomic
 			}
 			return o
 		}
 		k, err := contract.New(
-			op("create", "POST", "/orders", contract.Keyed),
-			op("pay", "POST", "/orders/{id}/payments", contract.Keyed),
+			op("create", "POST", "/orders", contract.Keyed, contract.KeyRequired),
+			op("pay", "POST", "/orders/{id}/payments", contract.Keyed, contract.KeyOptional),
 			op("search", "POST", "/search", contract.Safe),
 			op("replace", "POST", "/replace", contract.Idempotent),
 			op("next", "PUT", "/counter", contract.Unsafe),
+			op("put", "PUT", "/orders/{id}", contract.Idempotent, contract.KeyRequired),
+			op("cancel", "DELETE", "/orders/{id}", contract.Idempotent, contract.KeyOptional),
+			op("tag", "PUT", "/tags/{id}", contract.Idempotent),
 		)
 		if err != nil {
 			t.Fatal(err)
@@ -203,6 +206,9 @@ func TestKey(t *testing.T) {
 			{"POST", "/search", 2, false},
 			{"POST", "/replace", 2, false},
 			{"PUT", "/counter", 1, false},
+			{"PUT", "/orders/7", 2, true},
+			{"DELETE", "/orders/7", 2, true},
+			{"PUT", "/tags/7", 2, false},
 			{"POST", "/unknown", 1, false},
 			{"GET", "/unknown", 2, false},
 		} {
@@ -213,8 +219,8 @@ func TestKey(t *testing.T) {
 			if len(in) != row.arrivals || (e == nil) != (row.arrivals == 2) {
 				t.Errorf("%+v: arrived %d times, %v", row, len(in), e)
 			}
-			if got := in[0].header.Get("Idempotency-Key"); (got != "") != row.key {
-				t.Errorf("%+v: key %q", row, got)
+			if got := keys(in); (got[0] != "") != row.key || got[len(got)-1] != got[0] {
+				t.Errorf("%+v: keys %q", row, got)
 			}
 		}
 	})
@@ -251,6 +257,55 @@ func TestKey(t *testing.T) {
 			if n := len(srv.seen()) - before; n == 2 != row.resent || (e == nil) != row.resent {
 				t.Errorf("%s: arrived %d times, %v", row.what, n, e)
 			}
+		}
+	})
+
+	t.Run("C10 endpoints without end are learned, those in use are kept and the others forgotten", func(t *testing.T) {
+		t.Parallel()
+		sent, lose := 0, false
+		rt := &retryhttp.Transport{Base: roundTrip(func(r *http.Request) (*http.Response, error) {
+			if sent++; lose {
+				lose = false
+				return nil, errors.New("the connection broke")
+			}
+			return &http.Response{
+				StatusCode: 201, Body: http.NoBody, Request: r,
+				Header: http.Header{"Idempotency-Expires": {"Sat, 01 Jan 2028 00:00:00 GMT"}},
+			}, nil
+		})}
+		c := client(t, rt)
+		post := func(path string) *retry.Error {
+			_, e := give(t, c, request(t, "POST", "http://shop.example"+path, "x", "Idempotency-Key: k"))
+			return e
+		}
+		resent := func(path string) bool {
+			sent, lose = 0, true
+			e := post(path)
+			if lose || (e == nil) != (sent == 2) {
+				t.Fatalf("%s: sent %d times, lost: %v, %v", path, sent, !lose, e)
+			}
+			return sent == 2
+		}
+		const many = 3000 // Several times what is remembered.
+		for i := range many {
+			for _, path := range []string{"/coupons", fmt.Sprintf("/orders/%d/payments", i)} {
+				if e := post(path); e != nil {
+					t.Fatal(e)
+				}
+			}
+		}
+		if e := post("/orders"); e != nil {
+			t.Fatal(e)
+		}
+		for path, want := range map[string]bool{
+			"/orders": true, "/coupons": true, fmt.Sprintf("/orders/%d/payments", many-1): true, "/orders/0/payments": false,
+		} {
+			if got := resent(path); got != want {
+				t.Errorf("%s: sent again is %v, want %v", path, got, want)
+			}
+		}
+		if e := post("/orders/0/payments"); e != nil || !resent("/orders/0/payments") {
+			t.Errorf("what was forgotten was not learned again: %v", e)
 		}
 	})
 

@@ -19,24 +19,29 @@ func FromContract(c *contract.Contract) func(*http.Request) (contract.Operation,
 }
 
 // promise returns what is promised of the operation that req addresses: by the
-// contract, which is declared, or else by its method (RFC 9110 section 9.2),
-// where QUERY is the one of draft-ietf-httpbis-safe-method-w-body.
-func (t *Transport) promise(req *http.Request) (safety contract.Safety, declared bool) {
+// contract, which is declared, or else its safety by its method.
+func (t *Transport) promise(req *http.Request) (op contract.Operation, declared bool) {
 	if t.Contract != nil {
 		if op, ok := t.Contract(req); ok {
-			return op.Safety, true
+			return op, true
 		}
 	}
-	switch methodOf(req) {
+	return contract.Operation{Safety: t.safetyOf(methodOf(req))}, false
+}
+
+// safetyOf returns what a method promises (RFC 9110 section 9.2), where QUERY is
+// the one of draft-ietf-httpbis-safe-method-w-body.
+func (t *Transport) safetyOf(method string) contract.Safety {
+	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, "QUERY":
-		return contract.Safe, false
+		return contract.Safe
 	case http.MethodPut, http.MethodDelete:
-		return contract.Idempotent, false
+		return contract.Idempotent
 	}
 	if t.Ledger {
-		return contract.Keyed, false
+		return contract.Keyed
 	}
-	return contract.Unsafe, false
+	return contract.Unsafe
 }
 
 func methodOf(r *http.Request) string {
@@ -54,9 +59,13 @@ const maxEndpoints = 1024
 // a service remembers keys does not mean that the next one does, and a POST that
 // is wrongly believed to be safe to repeat happens twice. The zero value is
 // empty.
+//
+// Concrete paths have no end, so what was not asked for lately is forgotten, in
+// generations: what is used moves into the younger one, and when that is full,
+// the older one goes. What is forgotten is learned again from its next answer.
 type endpoints struct {
-	mu    sync.RWMutex
-	known map[endpoint]struct{}
+	mu         sync.RWMutex
+	young, old map[endpoint]struct{}
 }
 
 type endpoint struct{ method, scheme, host, path string }
@@ -66,24 +75,30 @@ func endpointOf(r *http.Request) endpoint {
 }
 
 func (e *endpoints) has(r *http.Request) bool {
+	at := endpointOf(r)
 	e.mu.RLock()
-	defer e.mu.RUnlock()
-	_, ok := e.known[endpointOf(r)]
-	return ok
+	_, young := e.young[at]
+	_, old := e.old[at]
+	e.mu.RUnlock()
+	if old && !young {
+		e.keep(at)
+	}
+	return young || old
 }
 
 func (e *endpoints) learn(r *http.Request) {
-	if e.has(r) {
-		return
+	if !e.has(r) {
+		e.keep(endpointOf(r))
 	}
+}
+
+func (e *endpoints) keep(at endpoint) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.known == nil {
-		e.known = make(map[endpoint]struct{})
+	if e.young == nil || len(e.young) == maxEndpoints/2 {
+		e.young, e.old = make(map[endpoint]struct{}), e.young
 	}
-	if len(e.known) < maxEndpoints {
-		e.known[endpointOf(r)] = struct{}{}
-	}
+	e.young[at] = struct{}{}
 }
 
 // stored reports whether an answer to a keyed request comes from a ledger's

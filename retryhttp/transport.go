@@ -37,8 +37,10 @@ type Transport struct {
 	Policy *retry.Policy
 
 	// Contract says what the service promises of the operation that a request
-	// addresses, as FromContract does. Requests that it does not know are treated
-	// by their method. Defaults to knowing none.
+	// addresses, as FromContract does. An operation that takes a key, whether it
+	// must have one or may, is sent under a new one if its caller names none.
+	// Requests that it does not know are treated by their method. Defaults to
+	// knowing none.
 	Contract func(*http.Request) (contract.Operation, bool)
 
 	// Ledger says that every server behind this Transport keeps a ledger for
