@@ -4,6 +4,7 @@ package ledgerhttp
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 
 	"github.com/reprise-go/reprise"
@@ -95,15 +96,28 @@ func Staged[TTx, In any](
 
 // Safe returns the handler of an operation that the ledger has no part in, such
 // as a GET, with the same authentication, limits, decoding and problems as the
-// others. It panics if the contract declares a mode for op.
+// others. It has neither a transaction nor a key, so it panics if the contract
+// declares a mode for op, a safety that is neither safe nor idempotent, or a
+// precondition: Atomic serves those.
 func Safe[TTx, In any](
 	s *Server[TTx], op reprise.Operation,
 	decode func(*Request) (In, error),
 	read func(ctx context.Context, in In) (reprise.Result, error),
 ) http.Handler {
 	o := s.declared("Safe", op, contract.ModeNone)
+	if o.Safety != contract.Safe && o.Safety != contract.Idempotent {
+		panic(fmt.Sprintf("ledgerhttp: Safe: operation %q is %s in the contract; only what is safe or idempotent can do "+
+			"without a key and a transaction, so serve it with Atomic", o.Name, o.Safety))
+	}
+	if o.Precondition != contract.PreconditionNone {
+		panic(fmt.Sprintf("ledgerhttp: Safe: operation %q demands %s in the contract, which is compared inside of a transaction; "+
+			"serve it with Atomic", o.Name, o.Precondition))
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, in, err := accept(s, w, r, o, decode)
+		a, in, err := accept(s, w, r, o, decode)
+		if err == nil {
+			err = a.check()
+		}
 		var result reprise.Result
 		if err == nil {
 			result, err = read(r.Context(), in)

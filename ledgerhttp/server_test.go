@@ -56,11 +56,33 @@ func TestUndeclaredOperation(t *testing.T) {
 	read := func(context.Context, order) (reprise.Result, error) { return reprise.Result{}, nil }
 	ghost, err := ledger.NewStaged(s.ledger, "create-order", func(context.Context, *ledger.Run[*sql.Tx]) error { return nil })
 	check(t, err)
+	guarded := func(name reprise.Operation) {
+		c, err := contract.New(
+			contract.Operation{
+				Name: "change", Method: "PUT", Path: "/change", Safety: contract.Idempotent, Precondition: contract.IfMatch,
+			},
+			contract.Operation{Name: "replace", Method: "PUT", Path: "/replace", Safety: contract.Idempotent},
+			contract.Operation{Name: "read", Method: "GET", Path: "/read", Safety: contract.Safe},
+		)
+		check(t, err)
+		server, err := ledgerhttp.NewServer(s.ledger, ledgerhttp.Config{
+			Contract: c, Callers: func(*http.Request) (reprise.Caller, error) { return reprise.Unscoped, nil },
+		})
+		check(t, err)
+		ledgerhttp.Safe(server, name, decodeOrder, read)
+	}
+	t.Run("Safe takes what is safe or idempotent", func(t *testing.T) {
+		t.Parallel()
+		guarded("read")
+		guarded("replace")
+	})
 	for name, mount := range map[string]func(){
 		"Atomic of nothing":         func() { ledgerhttp.Atomic(s.server, "nothing", decodeOrder, work) },
 		"Atomic of a staged one":    func() { ledgerhttp.Atomic(s.server, "pay", decodeOrder, work) },
 		"Middleware of nothing":     func() { s.server.Middleware("nothing") },
 		"Middleware of a staged":    func() { s.server.Middleware("pay") },
+		"Safe of an unsafe one":     func() { ledgerhttp.Safe(s.server, "ping", decodeOrder, read) },
+		"Safe of a conditional one": func() { guarded("change") },
 		"Safe of an atomic one":     func() { ledgerhttp.Safe(s.server, "create-order", decodeOrder, read) },
 		"Staged of an atomic one":   func() { ledgerhttp.Staged(s.server, decodeOrder, ghost, nil) },
 		"ContractHandler of no one": func() { ledgerhttp.ContractHandler(nil) },
