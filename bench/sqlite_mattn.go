@@ -11,7 +11,5 @@ import (
 // sqliteDrivers are those that can be linked into one program.
 var sqliteDrivers = []sqliteDriver{modernc, {
 	name: "sqlite3", module: "mattn",
-	open: func(path string) string {
-		return "file:" + path + "?_txlock=immediate&_journal_mode=WAL&_synchronous=FULL&_busy_timeout=5000"
-	},
+	options: "?_txlock=immediate&_journal_mode=WAL&_synchronous=FULL&_busy_timeout=5000",
 }}

@@ -8,7 +8,5 @@ import (
 
 var modernc = sqliteDriver{
 	name: "sqlite", module: "modernc",
-	open: func(path string) string {
-		return "file:" + path + "?_txlock=immediate&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=busy_timeout(5000)"
-	},
+	options: "?_txlock=immediate&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=busy_timeout(5000)",
 }

@@ -12,7 +12,5 @@ import (
 // mattn register one name. Build with the tag mattn, and a C compiler, for the other.
 var sqliteDrivers = []sqliteDriver{modernc, {
 	name: "sqlite3", module: "ncruces",
-	open: func(path string) string {
-		return "file:" + path + "?_txlock=immediate&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=busy_timeout(5000)"
-	},
+	options: "?_txlock=immediate&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)&_pragma=busy_timeout(5000)",
 }}
