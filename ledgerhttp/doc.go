@@ -15,7 +15,7 @@
 // The content is decoded and validated, which burns no key. Then come the key,
 // the ledger and the answer, and no byte of an answer is sent before COMMIT. A
 // precondition is checked inside the work (CheckIfMatch), so that a repeat is
-// answered before it (rule W6).
+// answered before it, and a success without it is rolled back (rule W6).
 //
 // A stored answer has an Idempotency-Expires field, and a repeat has the same
 // status, fields and body with "Idempotent-Replayed: true" (rules L4, W5).

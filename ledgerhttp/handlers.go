@@ -42,7 +42,7 @@ func Atomic[TTx, In any](
 			s.fail(w, r, o, err)
 			return
 		}
-		answer, err := execute(r.Context(), s.ledger, a, func(ctx context.Context, tx TTx) (reprise.Result, error) {
+		answer, err := execute(s.ledger, a, func(ctx context.Context, tx TTx) (reprise.Result, error) {
 			result, err := work(ctx, tx, in)
 			return result, asError(err)
 		})
@@ -62,7 +62,9 @@ func Atomic[TTx, In any](
 // it must contain all that the run needs.
 //
 // Staged panics if the contract does not declare the operation of st as staged
-// and its key as required: without a key nobody could ask for the outcome.
+// and its key as required, because without a key nobody could ask for the
+// outcome, or if it declares a precondition, because a run goes on without the
+// request, and nothing could see that the comparison was forgotten.
 func Staged[TTx, In any](
 	s *Server[TTx],
 	decode func(*Request) (In, error),
@@ -72,6 +74,11 @@ func Staged[TTx, In any](
 	o := s.declared("Staged", st.Operation(), contract.Staged)
 	if o.Key != contract.KeyRequired {
 		panic("ledgerhttp: Staged: operation " + string(o.Name) + " must require a key in the contract")
+	}
+	if o.Precondition != contract.PreconditionNone {
+		panic("ledgerhttp: Staged: operation " + string(o.Name) + " demands " + string(o.Precondition) +
+			" in the contract, which is compared in one transaction with the write; serve it with Atomic, " +
+			"or send the version with the content and compare it in the run")
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a, in, err := accept(s, w, r, o, decode)

@@ -51,7 +51,7 @@ func (s *Server[TTx]) record(w http.ResponseWriter, r *http.Request, op contract
 		s.fail(w, r, op, err)
 		return
 	}
-	ctx := r.Context()
+	ctx := a.Context()
 	misuse := func(what string) {
 		s.config.Logger.WarnContext(ctx, "ledgerhttp: "+what, "operation", string(op.Name))
 	}
@@ -65,7 +65,7 @@ func (s *Server[TTx]) record(w http.ResponseWriter, r *http.Request, op contract
 			wire.ProblemOf(&reprise.Error{Code: reprise.CodeInternal, Outcome: outcome}).Write(w)
 		}
 	}()
-	answer, err := execute(ctx, s.ledger, a, func(ctx context.Context, tx TTx) (reprise.Result, error) {
+	answer, err := execute(s.ledger, a, func(ctx context.Context, tx TTx) (reprise.Result, error) {
 		outcome = reprise.NotProcessed // What a panic of the handler proves, by its rollback.
 		last = newRecorder(w.Header(), misuse)
 		last.run(next, a.readable(context.WithValue(ctx, txKey{}, tx)))

@@ -78,31 +78,3 @@ func problemResult(p wire.Problem) reprise.Result {
 		Body:   body,
 	}
 }
-
-// CheckIfMatch evaluates the If-Match field of r against the entity tag of the
-// resource as it stands, by strong comparison (RFC 9110 section 13.1.1). Call it
-// inside the work, with what the transaction read, so that two writers can't both
-// match, and a repeat is answered before it is asked (rule W6). An empty tag
-// means that the resource does not exist.
-//
-// The error is an *reprise.Error: CodePreconditionRequired (428) when the field
-// is missing, CodePreconditionFailed (412) when it does not match, CodeInvalid
-// when it is malformed. Each of them keeps nothing.
-func CheckIfMatch(r *http.Request, currentETag string) error {
-	present, match, err := wire.IfMatch(r.Header, currentETag)
-	switch {
-	case err != nil:
-		return err
-	case !present:
-		return &reprise.Error{
-			Code: reprise.CodePreconditionRequired, Outcome: reprise.NotProcessed,
-			Detail: "send If-Match with the ETag of the version that you read",
-		}
-	case !match:
-		return &reprise.Error{
-			Code: reprise.CodePreconditionFailed, Outcome: reprise.Rejected,
-			Detail: "the resource is not at the version in If-Match; read it again",
-		}
-	}
-	return nil
-}

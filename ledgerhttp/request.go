@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"sync/atomic"
 
 	"github.com/reprise-go/reprise"
 	"github.com/reprise-go/reprise/contract"
@@ -39,6 +40,9 @@ type admission struct {
 	// doubt is what is wrong with the key, or with the content as a thing to
 	// recognise. It is held back until the decoder has had its say.
 	doubt error
+	// matched is where CheckIfMatch notes a match; nil if the operation demands
+	// none.
+	matched *atomic.Bool
 }
 
 // admit does what comes before validation: it establishes the caller, reads the
@@ -57,7 +61,12 @@ func (s *Server[TTx]) admit(w http.ResponseWriter, r *http.Request, op contract.
 		return nil, err
 	}
 	a := &admission{Request: Request{Request: r, Caller: caller, Body: body}, op: op}
-	a.Request.Request = a.readable(r.Context())
+	ctx := r.Context()
+	if op.Precondition == contract.IfMatch {
+		a.matched = new(atomic.Bool)
+		ctx = context.WithValue(ctx, matchKey{}, a.matched)
+	}
+	a.Request.Request = a.readable(ctx)
 	a.identify(s.config.FingerprintSecret)
 	return a, nil
 }
@@ -184,13 +193,14 @@ func (a *admission) check() error {
 }
 
 // execute runs work under the key of the request, or once without one.
-func execute[TTx any](ctx context.Context, l *ledger.Ledger[TTx], a *admission, work ledger.Work[TTx]) (ledger.Answer, error) {
+func execute[TTx any](l *ledger.Ledger[TTx], a *admission, work ledger.Work[TTx]) (ledger.Answer, error) {
 	if err := a.check(); err != nil {
 		return ledger.Answer{}, err
 	}
+	work = conditional(a, work)
 	if a.Key == "" {
-		res, err := l.Once(ctx, work)
+		res, err := l.Once(a.Context(), work)
 		return ledger.Answer{Result: res}, err
 	}
-	return l.Do(ctx, a.intent(), a.options(), work)
+	return l.Do(a.Context(), a.intent(), a.options(), work)
 }

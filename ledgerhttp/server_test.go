@@ -56,8 +56,13 @@ func TestUndeclaredOperation(t *testing.T) {
 	read := func(context.Context, order) (reprise.Result, error) { return reprise.Result{}, nil }
 	ghost, err := ledger.NewStaged(s.ledger, "create-order", func(context.Context, *ledger.Run[*sql.Tx]) error { return nil })
 	check(t, err)
-	guarded := func(name reprise.Operation) {
+	conditional := func() *ledgerhttp.Server[*sql.Tx] {
 		c, err := contract.New(
+			contract.Operation{
+				Name: "charge", Method: "POST", Path: "/charge", Safety: contract.Keyed, Key: contract.KeyRequired,
+				Precondition: contract.IfMatch, Mode: contract.Staged,
+				Effects: []contract.Effect{{Name: "charge", By: contract.ByDownstreamKey}},
+			},
 			contract.Operation{
 				Name: "change", Method: "PUT", Path: "/change", Safety: contract.Idempotent, Precondition: contract.IfMatch,
 			},
@@ -69,12 +74,14 @@ func TestUndeclaredOperation(t *testing.T) {
 			Contract: c, Callers: func(*http.Request) (reprise.Caller, error) { return reprise.Unscoped, nil },
 		})
 		check(t, err)
-		ledgerhttp.Safe(server, name, decodeOrder, read)
-	}
+		return server
+	}()
+	run, err := ledger.NewStaged(s.ledger, "charge", func(context.Context, *ledger.Run[*sql.Tx]) error { return nil })
+	check(t, err)
 	t.Run("Safe takes what is safe or idempotent", func(t *testing.T) {
 		t.Parallel()
-		guarded("read")
-		guarded("replace")
+		ledgerhttp.Safe(conditional, "read", decodeOrder, read)
+		ledgerhttp.Safe(conditional, "replace", decodeOrder, read)
 	})
 	for name, mount := range map[string]func(){
 		"Atomic of nothing":         func() { ledgerhttp.Atomic(s.server, "nothing", decodeOrder, work) },
@@ -82,7 +89,8 @@ func TestUndeclaredOperation(t *testing.T) {
 		"Middleware of nothing":     func() { s.server.Middleware("nothing") },
 		"Middleware of a staged":    func() { s.server.Middleware("pay") },
 		"Safe of an unsafe one":     func() { ledgerhttp.Safe(s.server, "ping", decodeOrder, read) },
-		"Safe of a conditional one": func() { guarded("change") },
+		"Safe of a conditional one": func() { ledgerhttp.Safe(conditional, "change", decodeOrder, read) },
+		"Staged of a conditional":   func() { ledgerhttp.Staged(conditional, decodeOrder, run, nil) },
 		"Safe of an atomic one":     func() { ledgerhttp.Safe(s.server, "create-order", decodeOrder, read) },
 		"Staged of an atomic one":   func() { ledgerhttp.Staged(s.server, decodeOrder, ghost, nil) },
 		"ContractHandler of no one": func() { ledgerhttp.ContractHandler(nil) },
