@@ -29,9 +29,13 @@ import (
 // 200. Compression belongs outside.
 //
 // The response can't be flushed, streamed or hijacked; http.ResponseController
-// says so. 1xx responses are not sent. A response of any size reaches its caller
-// whole, and is kept up to the ledger's MaxBody; beyond, the effect is on record
-// and a repeat is told so (rule L8). A panic rolls back and goes on.
+// says so. 1xx responses are not sent. A response of up to Config.MaxResponse
+// reaches its caller whole; a longer one is rolled back and answered 500. It is
+// kept up to the ledger's MaxBody; beyond, the effect is on record and a repeat is
+// told so (rule L8). A panic rolls back and goes on.
+//
+// The first answer has all header fields that were written. A repeat has the
+// stored ones only (rule L5), so that a cookie or a quota is not handed out twice.
 //
 // Content that can't be compared, such as malformed JSON, is answered 400 before
 // the handler. Middleware panics if the contract does not declare op, or
@@ -67,9 +71,12 @@ func (s *Server[TTx]) record(w http.ResponseWriter, r *http.Request, op contract
 	}()
 	answer, err := execute(s.ledger, a, func(ctx context.Context, tx TTx) (reprise.Result, error) {
 		outcome = reprise.NotProcessed // What a panic of the handler proves, by its rollback.
-		last = newRecorder(w.Header(), misuse)
+		last = newRecorder(w.Header(), s.config.MaxResponse, misuse)
 		last.run(next, a.readable(context.WithValue(ctx, txKey{}, tx)))
 		outcome = reprise.Unknown
+		if last.excess != nil {
+			return reprise.Result{}, last.excess
+		}
 		result := last.result()
 		if !keeps(result.Status) {
 			return result, ledger.Refuse(result)

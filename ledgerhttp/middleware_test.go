@@ -248,6 +248,40 @@ func TestMiddleware(t *testing.T) {
 			t.Errorf("the handler ran %d times", s.runs.Load())
 		}
 	})
+	t.Run("L8 a response that can't be held is rolled back, and nothing of it is sent", func(t *testing.T) {
+		t.Parallel()
+		const limit = 64 << 10
+		s := setup(t, func(o *options) { o.server.MaxResponse = limit })
+		long := true
+		s.wrap(func(w http.ResponseWriter, r *http.Request) {
+			s.insert(r, "r")
+			w.Header().Set("Location", "/orders/1")
+			w.WriteHeader(http.StatusCreated)
+			_, _ = io.WriteString(w, strings.Repeat("x", limit))
+			if long {
+				_, _ = io.WriteString(w, "x") // A handler that looks at no error.
+			}
+		})
+		c := wrapped(newKey())
+		for range 2 {
+			a := s.send(c)
+			a.want(t, 500, reprise.CodeInternal)
+			if strings.Contains(a.body, "xx") || a.header.Get("Location") != "" || a.header.Get(wire.HeaderRetryContext) != "processed=?0" {
+				t.Errorf("half of a response was sent: %v %q", a.header, a.body)
+			}
+		}
+		s.wantRows("r", 0)
+		if log := s.log.String(); !strings.Contains(log, "Config.MaxResponse") {
+			t.Errorf("the log does not say what to do: %s", log)
+		}
+		long = false
+		first := s.send(c)
+		if first.status != 201 || len(first.body) != limit {
+			t.Errorf("got %d and %d bytes, want 201 and %d", first.status, len(first.body), limit)
+		}
+		s.send(c).wantSame(t, first)
+		s.wantRows("r", 1)
+	})
 	t.Run("L12 a panic keeps nothing and frees the key", func(t *testing.T) {
 		t.Parallel()
 		s := setup(t)

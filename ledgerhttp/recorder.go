@@ -33,19 +33,21 @@ type recorder struct {
 	header http.Header  // what the handler reads and changes
 	final  http.Header  // header as it was when the status was written
 	status int          // 0 until a final status is written
-	body   bytes.Buffer // complete, whatever its size
+	body   bytes.Buffer // complete, or empty with excess set
+	limit  int64        // of body, in bytes
+	excess error        // what the Write that went over the limit got
 	closed bool         // the handler has returned
 	misuse func(string) // reports what net/http would log
 }
 
 // newRecorder starts with the fields that outer handlers have set already, as a
 // plain ResponseWriter would show them.
-func newRecorder(outer http.Header, misuse func(string)) *recorder {
+func newRecorder(outer http.Header, limit int64, misuse func(string)) *recorder {
 	h := outer.Clone()
 	if h == nil {
 		h = make(http.Header)
 	}
-	return &recorder{header: h, misuse: misuse}
+	return &recorder{header: h, limit: limit, misuse: misuse}
 }
 
 // Header implements http.ResponseWriter.
@@ -79,6 +81,14 @@ func (w *recorder) Write(p []byte) (int, error) {
 	}
 	if !bodyAllowed(w.status) {
 		return 0, http.ErrBodyNotAllowed
+	}
+	if w.excess == nil && int64(len(p)) > w.limit-int64(w.body.Len()) {
+		w.excess = fmt.Errorf("ledgerhttp: the response is over the limit of %d bytes that are held in memory until COMMIT, "+
+			"so nothing of it is kept or sent; raise Config.MaxResponse, or answer with a link to what is long", w.limit)
+		w.body = bytes.Buffer{}
+	}
+	if w.excess != nil {
+		return 0, w.excess
 	}
 	return w.body.Write(p)
 }

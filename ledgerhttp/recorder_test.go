@@ -22,7 +22,7 @@ func TestRecorder(t *testing.T) {
 	}
 	record := func(h http.HandlerFunc) *outcome {
 		var o outcome
-		o.recorder = newRecorder(http.Header{"X-Outer": {"1"}}, func(s string) { o.misuse = append(o.misuse, s) })
+		o.recorder = newRecorder(http.Header{"X-Outer": {"1"}}, 1<<10, func(s string) { o.misuse = append(o.misuse, s) })
 		o.run(h, httptest.NewRequest(http.MethodPost, "/", nil))
 		return &o
 	}
@@ -102,7 +102,7 @@ func TestRecorder(t *testing.T) {
 						t.Errorf("WriteHeader(%d) did not panic", status)
 					}
 				}()
-				newRecorder(nil, nil).WriteHeader(status)
+				newRecorder(nil, 1<<10, nil).WriteHeader(status)
 			}()
 		}
 	})
@@ -117,6 +117,34 @@ func TestRecorder(t *testing.T) {
 			})
 			if r := o.result(); r.Status != status || len(r.Body) != 0 {
 				t.Errorf("got %d %q", r.Status, r.Body)
+			}
+		}
+	})
+	t.Run("a body of the limit is whole, and of one that is longer nothing is held", func(t *testing.T) {
+		t.Parallel()
+		const limit = 1 << 10
+		for _, c := range []struct {
+			writes []int
+			over   bool
+		}{
+			{[]int{limit}, false},
+			{[]int{limit - 1, 1, 0}, false},
+			{[]int{limit + 1}, true},
+			{[]int{limit, 1}, true},
+			{[]int{1, limit, 1}, true}, // The last one would fit, and the body would have a hole.
+		} {
+			var errs []error
+			o := record(func(w http.ResponseWriter, _ *http.Request) {
+				for _, n := range c.writes {
+					_, err := w.Write(make([]byte, n))
+					errs = append(errs, err)
+				}
+			})
+			if last := errs[len(errs)-1]; (last != nil) != c.over || (o.excess != nil) != c.over || !errors.Is(last, o.excess) {
+				t.Errorf("%v: the writes returned %v, and the recorder says %v", c.writes, errs, o.excess)
+			}
+			if held := o.body.Len(); c.over && held != 0 || !c.over && held != limit {
+				t.Errorf("%v: %d bytes are held", c.writes, held)
 			}
 		}
 	})

@@ -19,6 +19,9 @@ import (
 // DefaultMaxRequestBody is 1 MiB.
 const DefaultMaxRequestBody = 1 << 20
 
+// DefaultMaxResponse is 16 MiB.
+const DefaultMaxResponse = 16 << 20
+
 // Config configures a Server.
 type Config struct {
 	// Contract declares the operations that are served. Required.
@@ -39,6 +42,12 @@ type Config struct {
 	// MaxRequestBody is the largest request body in bytes; a larger one is
 	// answered 413. Defaults to DefaultMaxRequestBody.
 	MaxRequestBody int64
+
+	// MaxResponse is the largest response body, in bytes, that a handler under
+	// Middleware may write: it is held in memory until COMMIT. A larger one is
+	// rolled back and answered 500. Of what is within it, the ledger keeps results
+	// up to its own MaxBody. Defaults to DefaultMaxResponse.
+	MaxResponse int64
 
 	// FingerprintSecret keys the fingerprints of requests (HMAC), so that stored
 	// fingerprints do not help to guess bodies such as a PIN. It must not change
@@ -69,6 +78,11 @@ func NewServer[TTx any](l *ledger.Ledger[TTx], c Config) (*Server[TTx], error) {
 			"say who calls, or return reprise.Unscoped if there is only one caller")
 	case c.MaxRequestBody < 0:
 		return nil, fmt.Errorf("ledgerhttp: Config.MaxRequestBody is %d; it can't be negative", c.MaxRequestBody)
+	case c.MaxResponse < 0:
+		return nil, fmt.Errorf("ledgerhttp: Config.MaxResponse is %d; it can't be negative", c.MaxResponse)
+	}
+	if c.MaxResponse == 0 {
+		c.MaxResponse = DefaultMaxResponse
 	}
 	if c.MaxRequestBody == 0 {
 		c.MaxRequestBody = DefaultMaxRequestBody

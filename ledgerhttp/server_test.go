@@ -31,6 +31,7 @@ func TestNewServer(t *testing.T) {
 		{"no ledger", nil, ledgerhttp.Config{Contract: c, Callers: callers}, "ledger.New"},
 		{"no contract", s.ledger, ledgerhttp.Config{Callers: callers}, "contract.New"},
 		{"SEC-04 nobody who says who calls", s.ledger, ledgerhttp.Config{Contract: c}, "reprise.Unscoped"},
+		{"a negative limit of responses", s.ledger, ledgerhttp.Config{Contract: c, Callers: callers, MaxResponse: -1}, "negative"},
 		{"a negative limit", s.ledger, ledgerhttp.Config{Contract: c, Callers: callers, MaxRequestBody: -1}, "negative"},
 	} {
 		t.Run("refuses "+bad.name, func(t *testing.T) {
