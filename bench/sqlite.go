@@ -212,7 +212,7 @@ func keyedByHand(ctx context.Context, db *sql.DB, stmts []*sql.Stmt) error {
 // newIntent has a random key, the dearer case of the two.
 func newIntent() reprise.Intent {
 	return reprise.Intent{
-		Caller: "bench", Operation: "create-order", Key: reprise.Key("k-" + reprise.NewKey()[14:]),
+		Caller: "bench", Operation: "create-order", Key: "k-" + reprise.NewKey()[14:],
 		Fingerprint: reprise.Fingerprint{reprise.FingerprintVersion},
 	}
 }

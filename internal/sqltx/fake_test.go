@@ -11,17 +11,15 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 )
 
-// tape is what a raw connection was asked to do. Its own lock would hide a
-// missing one from the race detector, so it has none but for reading at the end.
+// tape is what a raw connection was asked to do. A lock of its own would hide a
+// missing one from the race detector, so it has none.
 type tape struct {
 	said    []string
 	running int // statements inside the raw connection at this moment
 	err     map[string]error
 	open    int // rows and statements that are not closed
-	mu      sync.Mutex
 }
 
 func (t *tape) say(format string, args ...any) error {

@@ -38,10 +38,10 @@ type Database interface {
 }
 
 var (
-	// ErrBehind: the database lacks migrations. Up applies them.
+	// ErrBehind means that the database lacks migrations. Up applies them.
 	ErrBehind = errors.New("migrate: schema is behind this program")
-	// ErrNewer: the database was migrated by a newer version of this program. It
-	// is refused, because its tables may mean something else there.
+	// ErrNewer means that the database was migrated by a newer version of this
+	// program. It is refused, because its tables may mean something else there.
 	ErrNewer = errors.New("migrate: schema is newer than this program")
 )
 

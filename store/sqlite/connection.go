@@ -69,8 +69,9 @@ func connect(ctx context.Context, db *sql.DB, busy time.Duration) (*connection, 
 	return c, nil
 }
 
+// close ends the guard, and with it the loan of the raw connection.
 func (c *connection) close() error {
-	err := c.Conn.Close()
+	err := c.Close()
 	close(c.give)
 	<-c.gone
 	return err

@@ -220,7 +220,7 @@ func narrow(s string) string {
 		if s[i] >= 0x80 {
 			b := make([]byte, 0, len(s))
 			for _, r := range s {
-				b = append(b, byte(r)) //nolint:gosec // widen made no other characters.
+				b = append(b, byte(r)) // widen made no other characters
 			}
 			return string(b)
 		}

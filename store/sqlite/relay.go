@@ -163,8 +163,7 @@ func (s *session) hold(h store.Hold, from, to int64) error {
 }
 
 func checkHold(h store.Hold) error {
-	switch h.State {
-	case store.HoldRetry, store.HoldBlocked, store.HoldParked:
+	if h.State == store.HoldRetry || h.State == store.HoldBlocked || h.State == store.HoldParked {
 		return nil
 	}
 	return fmt.Errorf("sqlite: message %q can't be held as %q", h.Message.ID, h.State)
