@@ -73,6 +73,9 @@ type Inbox[TTx any] struct {
 // enqueues with outbox.Outbox are committed with it. It may run several times,
 // but all runs but one are rolled back. It must not return nil when ctx ended
 // before its work was done.
+//
+// It must not end tx, also not by the usual "defer tx.Rollback()": returning nil
+// commits and returning an error rolls back.
 type Func[TTx any] func(ctx context.Context, tx TTx, m reprise.Message) error
 
 // New returns the inbox of a consumer, the name of one party that handles each

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -374,6 +375,37 @@ func TestDo(t *testing.T) {
 			}
 			s.effects(0)
 		}
+	})
+
+	t.Run("L10: a deferred Rollback fails work that returns nil, and no other", func(t *testing.T) {
+		t.Parallel()
+		s := openShop(t, nil)
+		deferring := func(then func() (reprise.Result, error)) ledger.Work[*sql.Tx] {
+			return func(ctx context.Context, tx *sql.Tx) (reprise.Result, error) {
+				defer func() { _ = tx.Rollback() }()
+				if _, err := s.ordering("tea")(ctx, tx); err != nil {
+					t.Error(err)
+				}
+				return then()
+			}
+		}
+		_, err := do(s, in, deferring(func() (reprise.Result, error) { return reprise.Result{Status: 201}, nil }))
+		check(t, err, reprise.CodeInternal, reprise.NotProcessed)
+		if !strings.Contains(err.Error(), `don't "defer tx.Rollback()"`) {
+			t.Errorf("the error does not say what to do: %v", err)
+		}
+		declined := &reprise.Error{Code: "declined", Status: 402}
+		_, err = do(s, in, deferring(func() (reprise.Result, error) { return reprise.Result{}, declined }))
+		check(t, err, "declined", reprise.NotProcessed)
+		a, err := do(s, in, deferring(func() (reprise.Result, error) {
+			return reprise.Result{}, ledger.Refuse(reprise.Result{Status: 404})
+		}))
+		if err != nil || a.Result.Status != 404 {
+			t.Errorf("a refusal came out as %d, %v", a.Result.Status, err)
+		}
+		s.effects(0)
+		must(t, s, in, s.ordering("tea"))
+		s.effects(1)
 	})
 
 	t.Run("L7: a commit whose answer was lost is found by its token, in a real database", func(t *testing.T) {

@@ -61,6 +61,11 @@ type Answer struct {
 // transaction after the one before was rolled back, so it must have no effect
 // outside tx.
 //
+// It must not end tx: returning nil commits and returning an error rolls back.
+// Don't write the usual "defer tx.Rollback()" either, which runs before the
+// return counts: work that returns nil after it failed, as CodeInternal, with
+// nothing kept (rule L10). Beside an error that work returns it does no harm.
+//
 // A result of status 200 to 499 is stored and is the answer from then on, except
 // 401, 403, 408, 412, 425, 428 and 429: those, and 5xx, roll back and are
 // answered without being stored (rule L14). An error rolls back too; see

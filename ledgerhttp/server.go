@@ -137,7 +137,8 @@ type txKey struct{}
 
 // Tx returns the transaction of the request, inside of a handler under
 // Middleware. ok is false elsewhere, and when TTx is not the type of the
-// server's transactions.
+// server's transactions. The handler must not end it, also not by the usual
+// "defer tx.Rollback()": what it answers decides between COMMIT and ROLLBACK.
 func Tx[TTx any](ctx context.Context) (tx TTx, ok bool) {
 	tx, ok = ctx.Value(txKey{}).(TTx)
 	return tx, ok

@@ -139,8 +139,8 @@ func TestTx(t *testing.T) {
 			t.Parallel()
 			tp := &tape{}
 			tx := begin(t, lend(t, richConn{plainConn{tp}}, tp))
-			if err := end(tx.SQL()); !errors.Is(err, store.ErrTxMisuse) {
-				t.Errorf("error %v, want ErrTxMisuse", err)
+			if err := end(tx.SQL()); !errors.Is(err, store.ErrTxMisuse) || !strings.Contains(err.Error(), `don't "defer tx.Rollback()"`) {
+				t.Errorf("error %v, want ErrTxMisuse and what to do", err)
 			}
 			if err := tx.Commit(t.Context()); !errors.Is(err, store.ErrTxMisuse) || tp.has("COMMIT") {
 				t.Errorf("the owner could commit (%v)", err)

@@ -191,7 +191,9 @@ func (t *Tx) fail(err error) error {
 	return err
 }
 
-// refuseEnd answers a handler that calls Commit or Rollback.
+// refuseEnd answers a handler that calls Commit or Rollback. A Rollback that was
+// deferred looks like any other: for database/sql the *sql.Tx is over after it,
+// so a handler that then returns nil can't be told from one that gave up.
 func (t *Tx) refuseEnd(call string) error {
 	t.conn.mu.Lock()
 	defer t.conn.mu.Unlock()
@@ -199,7 +201,7 @@ func (t *Tx) refuseEnd(call string) error {
 		return nil // this is release
 	}
 	if t.misuse == nil {
-		t.misuse = fmt.Errorf("%w: its handler called %s; return an error to roll back, nil to commit", store.ErrTxMisuse, call)
+		t.misuse = fmt.Errorf("%w: its handler called %s; don't call it and don't \"defer tx.Rollback()\": return an error to roll back, nil to commit", store.ErrTxMisuse, call)
 	}
 	return t.misuse
 }
