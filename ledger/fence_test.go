@@ -167,3 +167,90 @@ func TestStagedSQLite(t *testing.T) {
 		s.effects(1)
 	})
 }
+
+// slowAnswer is a driver whose first Begin commits, and whose answer is lost
+// while the process is paused for longer than a lease.
+type slowAnswer struct {
+	store.Driver[*sql.Tx]
+	begun, goOn chan struct{}
+	once        sync.Once
+}
+
+func (d *slowAnswer) Begin(ctx context.Context, c store.Claim, input []byte, lease time.Duration) (e store.Entry, owned bool, err error) {
+	e, owned, err = d.Driver.Begin(ctx, c, input, lease)
+	d.once.Do(func() {
+		close(d.begun)
+		<-d.goOn
+		e, owned, err = store.Entry{}, false, store.ErrCommitUnknown
+	})
+	return e, owned, err
+}
+
+// A process that wakes up and looks for its claim must not take the claim of
+// the one that took the run over for its own (rule S2).
+func TestStagedWakesAfterTakeover(t *testing.T) {
+	t.Parallel()
+	c := &ledger.Config{Lease: 300 * time.Millisecond}
+	first := openShop(t, c)
+	second := first.reopen(c)
+	d := &slowAnswer{Driver: first.driver, begun: make(chan struct{}), goOn: make(chan struct{})}
+	sleeper, err := ledger.New[*sql.Tx](d, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	driven, goOn := make(chan struct{}), make(chan struct{})
+	handler := func(hold bool) ledger.Handler[*sql.Tx] {
+		return func(ctx context.Context, run *ledger.Run[*sql.Tx]) error {
+			if hold {
+				close(driven)
+				<-goOn
+			}
+			err := run.Tx(ctx, "reserve", func(ctx context.Context, tx *sql.Tx) error {
+				_, err := first.ordering("reserved")(ctx, tx)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			_, err = run.Finish(ctx, func(context.Context, *sql.Tx) (reprise.Result, error) {
+				return reprise.Result{Status: 200}, nil
+			})
+			return err
+		}
+	}
+	asleep, err := ledger.NewStaged(sleeper, "pay", handler(false))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ledger.NewStaged(second.ledger, "pay", handler(true)); err != nil {
+		t.Fatal(err)
+	}
+	told := make(chan error, 1)
+	go func() {
+		_, err := asleep.Do(context.Background(), payment("k", 1), ledger.Options{Wait: 50 * time.Millisecond}, nil)
+		told <- err
+	}()
+	<-d.begun
+	recovered := make(chan ledger.RecoveryReport, 1)
+	go func() {
+		for {
+			// The lease has to lapse first, by the database's clock.
+			if r, err := second.ledger.Recover(context.Background()); err != nil || r.Found > 0 {
+				recovered <- r
+				return
+			}
+		}
+	}()
+	<-driven
+	close(d.goOn)
+	if err := <-told; !errors.Is(err, reprise.ErrInProgress) {
+		t.Errorf("the one that woke up was told %v, want that the run is in progress", err)
+	}
+	close(goOn)
+	if r := <-recovered; r.Completed != 1 {
+		t.Errorf("recovery reports %+v, want one completed", r)
+	}
+	if n := first.count("SELECT count(*) FROM orders"); n != 1 {
+		t.Errorf("the phase took effect %d times, want 1", n)
+	}
+}

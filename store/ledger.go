@@ -141,7 +141,9 @@ type Runs[TTx any] interface {
 	Begin(ctx context.Context, c Claim, input []byte, lease time.Duration) (e Entry, owned bool, err error)
 
 	// Takeover takes a run over by id if it is in progress and its lease has
-	// lapsed; ErrLeaseLost if it is not.
+	// lapsed; ErrLeaseLost if it is not. The record gets a token that nobody had
+	// before, so that an attempt which still looks for its own claim does not take
+	// this one for it.
 	Takeover(ctx context.Context, id reprise.IntentID, lease time.Duration) (Entry, error)
 
 	// Renew extends the lease to now + lease, or fails with ErrLeaseLost. A lease
@@ -171,7 +173,8 @@ type Runs[TTx any] interface {
 
 // PhaseWrites is what a phase leaves beside the business rows of its handler.
 type PhaseWrites struct {
-	// Step, if not nil, is inserted, or replaces the step of the same name.
+	// Step, if not nil, is inserted, or replaces the planned step of the same name.
+	// A step that is done is never written again: the phase fails.
 	Step *Step
 	// Complete, if not nil, ends the run with this result. It must not be set
 	// twice: completed is final (rule S5).

@@ -4,6 +4,7 @@ package sqlite
 
 import (
 	"context"
+	"crypto/rand"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
@@ -62,6 +63,12 @@ func taken(e store.Entry, at time.Time, lease time.Duration) store.Entry {
 	return e
 }
 
+func newToken() (t store.Token) {
+	// crypto/rand.Read never fails: it ends the process instead (Go 1.24).
+	_, _ = rand.Read(t[:])
+	return t
+}
+
 func lapsed(e store.Entry, at time.Time) bool {
 	return e.State == reprise.StateInProgress && !at.Before(e.LeaseUntil)
 }
@@ -98,6 +105,8 @@ func (d *Driver) Takeover(ctx context.Context, id reprise.IntentID, lease time.D
 		if !found || !lapsed(e, at) {
 			return store.ErrLeaseLost
 		}
+		// An owner that looks for its claim by token must not find this one's.
+		e.Token = newToken()
 		e = taken(e, at, lease)
 		return s.atomic(func() error { return classify(s.take(e)) })
 	})
@@ -217,11 +226,15 @@ func (s *session) putStep(id reprise.IntentID, step store.Step) error {
 	if step.State != store.StepPlanned && step.State != store.StepDone {
 		return fmt.Errorf("sqlite: step %q has state %q; it is planned or done", step.Name, step.State)
 	}
-	_, err := s.conn.Exec(context.Background(),
+	n, err := s.conn.Exec(context.Background(),
 		"INSERT INTO reprise_step (ledger_id, name, key, state, request, outcome, response) VALUES (?, ?, ?, ?, ?, ?, ?) "+
 			"ON CONFLICT (ledger_id, name) DO UPDATE SET key = excluded.key, state = excluded.state, "+
-			"request = excluded.request, outcome = excluded.outcome, response = excluded.response",
+			"request = excluded.request, outcome = excluded.outcome, response = excluded.response "+
+			"WHERE reprise_step.state = 'planned'",
 		id[:], step.Name, string(step.Key), string(step.State), nullable(step.Request), step.Outcome.String(), nullable(step.Response))
+	if err == nil && n == 0 {
+		return fmt.Errorf("sqlite: step %q is done, and what is done is not written again", step.Name)
+	}
 	return err
 }
 

@@ -345,7 +345,9 @@ func (m *model[TTx]) driven(t *rapid.T, r *modelRecord, e store.Entry) {
 	r.epoch++
 	r.drives++
 	r.lease = m.now + modelLease
-	// A takeover may mark the row with the token of the one who takes it.
+	if e.Token == r.token {
+		t.Fatalf("a run that was taken over kept the token of its former owner")
+	}
 	r.token = e.Token
 	m.given(t, e)
 }
@@ -429,13 +431,20 @@ func (m *model[TTx]) phase(t *rapid.T) {
 		wantLeaseLost(t, "phase", err)
 		return
 	}
+	i := slices.IndexFunc(r.steps, func(old store.Step) bool { return old.Name == s.Name })
+	if how == succeeds && i >= 0 && r.steps[i].State == store.StepDone {
+		if err == nil {
+			t.Fatalf("the step %q, which is done, was written again", s.Name)
+		}
+		return
+	}
 	wantEnding(t, how, recovered, err)
 	if how != succeeds {
 		return
 	}
 	m.effects[0]++
 	r.lease = m.now + modelLease
-	if i := slices.IndexFunc(r.steps, func(old store.Step) bool { return old.Name == s.Name }); i >= 0 {
+	if i >= 0 {
 		r.steps[i] = *s
 	} else {
 		r.steps = append(r.steps, *s)

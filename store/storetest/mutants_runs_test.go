@@ -121,6 +121,40 @@ func runMutants() []mutant {
 			},
 		},
 		{
+			name:   "a takeover leaves the token of the former owner",
+			breaks: []string{"S2_takeover_has_a_token_of_its_own"},
+			wrap: func(d driver, s *sabotage) driver {
+				return brokenRuns{driver: d, takeover: func(ctx context.Context, id reprise.IntentID, lease time.Duration) (store.Entry, error) {
+					var token []byte
+					_ = s.db.QueryRow("SELECT token FROM reprise_ledger WHERE id = ?", id[:]).Scan(&token)
+					e, err := d.Takeover(ctx, id, lease)
+					if err == nil {
+						s.exec("UPDATE reprise_ledger SET token = ? WHERE id = ?", token, id[:])
+						e.Token = store.Token(token)
+					}
+					return e, err
+				}}
+			},
+		},
+		{
+			name:   "a step that is done is written again",
+			breaks: []string{"S4_done_step_is_never_written_again"},
+			wrap: func(d driver, s *sabotage) driver {
+				return brokenRuns{driver: d, phase: func(ctx context.Context, o store.Ownership, lease time.Duration, work phaseWork) error {
+					return d.Phase(ctx, o, lease, func(ctx context.Context, tx *sql.Tx) (store.PhaseWrites, error) {
+						w, err := work(ctx, tx)
+						if w.Step != nil {
+							if r, _ := tx.ExecContext(ctx, "UPDATE reprise_step SET state = 'planned' WHERE ledger_id = ? AND name = ? AND state = 'done'", o.ID[:], w.Step.Name); r != nil {
+								n, _ := r.RowsAffected()
+								s.fired.Add(n)
+							}
+						}
+						return w, err
+					})
+				}}
+			},
+		},
+		{
 			name:   "an owner is sent away when its lease has lapsed",
 			breaks: []string{"S2_lapsed_owner_that_nobody_replaced_goes_on"},
 			wrap: func(d driver, s *sabotage) driver {

@@ -23,6 +23,11 @@ func phaseRules[TTx any]() []rule[TTx] {
 			stepsAreKept[TTx],
 		},
 		{
+			"S4_done_step_is_never_written_again",
+			"A phase that would write a step which is done fails as a whole: its business rows and its completion are not kept.",
+			doneStepIsFinal[TTx],
+		},
+		{
 			"S4_failed_phase_leaves_the_steps_alone",
 			"A phase that fails neither adds a step nor changes one.",
 			failedPhaseKeepsSteps[TTx],
@@ -112,6 +117,32 @@ func (f *fixture[TTx]) wantLapsed(d store.Driver[TTx], want ...reprise.IntentID)
 	}
 }
 
+func doneStepIsFinal[TTx any](f *fixture[TTx]) {
+	in := intent("k-1")
+	e := f.mustBegin(f.d, in, []byte("input"))
+	done := *plannedStep("reserve")
+	done.State, done.Outcome, done.Response = store.StepDone, reprise.Succeeded, []byte("first")
+	f.mustPhase(f.d, own(e), store.PhaseWrites{Step: &done})
+	second, planned := done, *plannedStep("reserve")
+	second.Response = []byte("second")
+	for _, again := range []store.Step{second, planned, done} {
+		c := completion(claim(in))
+		err := f.d.Phase(f.ctx, own(e), lease, func(ctx context.Context, tx TTx) (store.PhaseWrites, error) {
+			return store.PhaseWrites{Step: &again, Complete: &c}, f.effect(ctx, tx, "again")
+		})
+		if err == nil {
+			f.Errorf("a step that is done was written again as %s", describe([]store.Step{again}))
+		}
+		if n := f.effects("again"); n != 0 {
+			f.Errorf("the refused phase left %d business rows", n)
+		}
+	}
+	f.wantSteps(f.d, e.ID, done)
+	if found := f.mustFind(f.d, in); found.State != reprise.StateInProgress {
+		f.Errorf("the refused phase left the run %s", found.State)
+	}
+}
+
 func lapsedLists[TTx any](f *fixture[TTx]) {
 	var want []reprise.IntentID
 	for n := range 9 {
@@ -194,8 +225,9 @@ func stepsAreKept[TTx any](f *fixture[TTx]) {
 	}
 	f.wantSteps(f.d, e.ID, want...)
 	for n, outcome := range []reprise.Outcome{reprise.Unknown, reprise.Succeeded, reprise.Rejected, reprise.NotProcessed} {
-		want[3*n].State, want[3*n].Outcome, want[3*n].Response = store.StepDone, outcome, []byte("\x00res\xff\xfe"+outcome.String())
-		f.mustPhase(d, own(e), store.PhaseWrites{Step: &want[3*n]})
+		s := &want[[]int{0, 3, 6, 8}[n]] // planned ones, in the midst of others
+		s.State, s.Outcome, s.Response = store.StepDone, outcome, []byte("\x00res\xff\xfe"+outcome.String())
+		f.mustPhase(d, own(e), store.PhaseWrites{Step: s})
 		f.wantSteps(f.d, e.ID, want...)
 	}
 	stop()

@@ -52,6 +52,11 @@ func runRules[TTx any]() []rule[TTx] {
 			epochsDiffer[TTx],
 		},
 		{
+			"S2_takeover_has_a_token_of_its_own",
+			"A run that was taken over carries a token that nobody had before: an attempt that still looks for its own claim must not take this one for it.",
+			takeoverHasItsOwnToken[TTx],
+		},
+		{
 			"S2_lapsed_owner_that_nobody_replaced_goes_on",
 			"An owner whose lease has lapsed still owns its run until somebody takes it over: Renew and Phase give it a new lease.",
 			lapsedOwnerGoesOn[TTx],
@@ -313,6 +318,29 @@ func lapsedIsTakenOver[TTx any](f *fixture[TTx]) {
 		f.Errorf("an intent without a run was taken over")
 	}
 	f.wantAbsent(f.d, absent)
+}
+
+func takeoverHasItsOwnToken[TTx any](f *fixture[TTx]) {
+	second, _ := f.open()
+	in := intent("k-1")
+	seen := map[store.Token]bool{}
+	e := f.mustBegin(f.d, in, []byte("input"))
+	for n := range 4 {
+		if found := f.mustFind(f.d, in); found.Token != e.Token || seen[e.Token] {
+			f.Errorf("after %d takeovers the run carries the token %x, want %x, which is new", n, found.Token, e.Token)
+		}
+		seen[e.Token] = true
+		f.age(lease + time.Minute)
+		if n%2 == 0 {
+			next, err := second.Takeover(f.ctx, e.ID, lease)
+			if err != nil {
+				f.Fatalf("takeover of a lapsed run: %v", err)
+			}
+			e = next
+		} else {
+			e = f.mustTakeOver(second, in, e)
+		}
+	}
 }
 
 func renewKeeps[TTx any](f *fixture[TTx]) {
