@@ -16,7 +16,9 @@ type Config struct {
 	// Defaults to 24 hours.
 	Retention time.Duration
 	// Tombstone is how long a key is refused, also from completion (rule L9).
-	// It must not be shorter than Retention.
+	// It must not be shorter than Retention. Lengthening it is not retroactive: a
+	// key that was forgotten under a shorter one is not refused under the longer
+	// one, so wait for as long as the old one was before clients rely on the new.
 	// Defaults to 30 days, or to Retention if that is longer.
 	Tombstone time.Duration
 	// ClientDeadline is how long a client may go on trying one intent. A key that
@@ -137,10 +139,8 @@ func (c *Config) check() error {
 	if err := checkLifetimes(c.Retention, c.Tombstone); err != nil {
 		return err
 	}
-	if need := c.ClientDeadline + c.KeyFuture; c.ClientDeadline > 0 && c.Tombstone < need {
-		return fmt.Errorf("ledger: keys are forgotten after %v (Config.Tombstone) while clients go on trying for %v (Config.ClientDeadline), "+
-			"and a forgotten key is executed again; set Tombstone to at least %v, which allows for clocks that differ by KeyFuture",
-			c.Tombstone, c.ClientDeadline, need)
+	if err := c.checkDeadline(c.Tombstone); err != nil {
+		return err
 	}
 	if c.Lease < minLease {
 		return fmt.Errorf("ledger: Config.Lease is %v; at less than %v it lapses between two renewals", c.Lease, minLease)
@@ -149,6 +149,16 @@ func (c *Config) check() error {
 		if err := checkHeaderName(name); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// checkDeadline reports a tombstone that ends while clients still try.
+func (c *Config) checkDeadline(tombstone time.Duration) error {
+	if need := c.ClientDeadline + c.KeyFuture; c.ClientDeadline > 0 && tombstone < need {
+		return fmt.Errorf("ledger: keys are forgotten after %v (Tombstone) while clients go on trying for %v (Config.ClientDeadline), "+
+			"and a forgotten key is executed again; set Tombstone to at least %v, which allows for clocks that differ by KeyFuture",
+			tombstone, c.ClientDeadline, need)
 	}
 	return nil
 }
@@ -190,5 +200,8 @@ func (c *Config) terms(o Options) (terms, error) {
 	if o.Wait == 0 {
 		o.Wait = c.Wait
 	}
-	return terms(o), checkLifetimes(o.Retention, o.Tombstone)
+	if err := checkLifetimes(o.Retention, o.Tombstone); err != nil {
+		return terms{}, err
+	}
+	return terms(o), c.checkDeadline(o.Tombstone)
 }

@@ -63,6 +63,22 @@ func TestNew(t *testing.T) {
 		}
 	})
 
+	t.Run("an operation may not forget its keys before the clients stop either", func(t *testing.T) {
+		t.Parallel()
+		l, err := ledger.New[*scriptedTx](&scripted{}, &ledger.Config{Tombstone: 90 * day, ClientDeadline: 60 * day})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Check(ledger.Options{Tombstone: 30 * day}); err == nil || !strings.Contains(err.Error(), "set Tombstone to at least 1440h5m") {
+			t.Errorf("a tombstone of 30 days: got %v", err)
+		}
+		for _, o := range []ledger.Options{{}, {Tombstone: 61 * day}} {
+			if err := l.Check(o); err != nil {
+				t.Errorf("%+v: %v", o, err)
+			}
+		}
+	})
+
 	t.Run("options that can't be kept fail before the store is asked", func(t *testing.T) {
 		t.Parallel()
 		l, err := ledger.New[*scriptedTx](&scripted{}, nil) // Every call of this driver panics.

@@ -208,13 +208,14 @@ func (l *Ledger[TTx]) completion(in reprise.Intent, r reprise.Result, t terms) (
 // margin is how much longer the tombstone of a UUIDv7 key lives, so that there
 // is no gap between its end, which counts from completion, and the age gate,
 // which counts from the key's minting: as far as the key was minted ahead of
-// this clock, and what the clocks of several servers may differ by.
+// this clock, and what the clocks of several servers and of the database may
+// differ by, for which KeyFuture stands.
 func (l *Ledger[TTx]) margin(in reprise.Intent, t terms) time.Duration {
 	minted, ok := in.Key.MintedAt()
 	if !ok {
 		return 0
 	}
-	return max(0, minted.Sub(l.config.Now())) + min(l.config.KeyFuture, t.Tombstone/100)
+	return max(0, minted.Sub(l.config.Now())) + l.config.KeyFuture
 }
 
 func newToken() (t store.Token) {

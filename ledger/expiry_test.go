@@ -162,19 +162,20 @@ func TestExpiry(t *testing.T) {
 
 	t.Run("L9: there is no gap between the end of a tombstone and the age gate", func(t *testing.T) {
 		t.Parallel()
-		const tombstone = 10 * day
-		now := time.Now()
-		s := openShop(t, &ledger.Config{Tombstone: tombstone, Now: func() time.Time { return now }})
-		// A client whose clock is four minutes ahead, and servers that differ.
-		minted := now.Add(4 * time.Minute)
-		expect(t, s, intentOf(mintedAt(minted), 1), s.ordering("tea"), nil)
-		expect(t, s, intentOf("k", 1), s.ordering("tea"), nil)
-		kept := time.Duration(s.count("SELECT tombstone_until - completed_at FROM reprise_ledger WHERE length(key) > 1")) * time.Microsecond
-		if gate := minted.Add(tombstone); now.Add(kept).Before(gate.Add(5*time.Minute - time.Second)) {
-			t.Errorf("kept for %v from now, and the gate closes %v from now", kept, gate.Sub(now))
-		}
-		if plain := time.Duration(s.count("SELECT tombstone_until - completed_at FROM reprise_ledger WHERE length(key) = 1")) * time.Microsecond; plain != tombstone {
-			t.Errorf("a key without a time is kept for %v, want %v", plain, tombstone)
+		for _, tombstone := range []time.Duration{time.Minute, time.Hour, 10 * day} {
+			now := time.Now()
+			s := openShop(t, &ledger.Config{Retention: time.Second, Tombstone: tombstone, Now: func() time.Time { return now }})
+			// A client whose clock is four minutes ahead, and servers that differ.
+			minted := now.Add(4 * time.Minute)
+			expect(t, s, intentOf(mintedAt(minted), 1), s.ordering("tea"), nil)
+			expect(t, s, intentOf("k", 1), s.ordering("tea"), nil)
+			kept := time.Duration(s.count("SELECT tombstone_until - completed_at FROM reprise_ledger WHERE length(key) > 1")) * time.Microsecond
+			if gate := minted.Add(tombstone); now.Add(kept).Before(gate.Add(5*time.Minute - time.Second)) {
+				t.Errorf("%v: kept for %v from now, and the gate closes %v from now", tombstone, kept, gate.Sub(now))
+			}
+			if plain := time.Duration(s.count("SELECT tombstone_until - completed_at FROM reprise_ledger WHERE length(key) = 1")) * time.Microsecond; plain != tombstone {
+				t.Errorf("a key without a time is kept for %v, want %v", plain, tombstone)
+			}
 		}
 	})
 

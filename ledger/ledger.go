@@ -105,6 +105,13 @@ type verdict struct {
 	made *reprise.Result
 }
 
+// Check reports whether the ledger can keep the promises of an operation, so
+// that a server refuses them at its start and not for each request.
+func (l *Ledger[TTx]) Check(o Options) error {
+	_, err := l.config.terms(o)
+	return err
+}
+
 // serve is what both modes have in common: it admits the intent, makes one
 // caller lead, and answers everybody from what the leader established.
 func (l *Ledger[TTx]) serve(ctx context.Context, in reprise.Intent, o Options,

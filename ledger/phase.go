@@ -39,8 +39,7 @@ func (r *Run[TTx]) phase(ctx context.Context, work func(ctx context.Context, tx 
 		failed = nil
 		ran := false
 		err := l.driver.Phase(ctx, r.owner, l.config.Lease, func(ctx context.Context, tx TTx) (w store.PhaseWrites, err error) {
-			ran, r.inside = true, true
-			defer func() { r.inside = false }()
+			ran = true
 			w, failed = work(ctx, tx)
 			return w, failed
 		})

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/reprise-go/reprise"
@@ -28,8 +29,9 @@ type Run[TTx any] struct {
 	// alive ends with the drive; its cause is CodeLeaseLost if the lease was lost.
 	alive context.Context
 	stop  func()
-	// inside is true while a phase's transaction is open.
-	inside bool
+	// step is held from the begin of a step to its end: steps follow each other,
+	// and none outlives the drive.
+	step sync.Mutex
 	// stuck is the error that ended this drive: after it nothing more is done.
 	stuck error
 	// final is set when the run is completed, by whoever completed it.
@@ -73,10 +75,9 @@ func (r *Run[TTx]) load(ctx context.Context, sealed []byte) (err error) {
 // close ends the drive. A lease that is still held is given up, so that the next
 // attempt, or recovery, goes on at once.
 func (r *Run[TTx]) close(ctx context.Context) {
-	lost := r.lost()
 	r.stop()
-	_ = r.end(errOver) // For a goroutine that the handler left behind.
-	if r.final != nil || r.released || lost {
+	r.over()
+	if r.final != nil || r.released || r.lost() {
 		return
 	}
 	ctx, cancel := detached(ctx)
@@ -115,6 +116,27 @@ func (r *Run[TTx]) end(err error) error {
 	return err
 }
 
+// over lets no step begin any more, and waits for one that a goroutine of the
+// handler still makes: it must not take the lease again once that is given up.
+func (r *Run[TTx]) over() {
+	r.step.Lock()
+	defer r.step.Unlock()
+	_ = r.end(errOver)
+}
+
+// enter begins a step, or reports why there can't be one. Without an error the
+// caller holds r.step.
+func (r *Run[TTx]) enter(ctx context.Context, name string) error {
+	if !r.step.TryLock() {
+		return internal("ledger.Run", fmt.Errorf("step %q begins inside the transaction of another one, or beside it; steps follow each other", name))
+	}
+	err := r.ready(ctx, name)
+	if err != nil {
+		r.step.Unlock()
+	}
+	return err
+}
+
 // ready reports why nothing can be done in this drive any more.
 func (r *Run[TTx]) ready(ctx context.Context, name string) error {
 	switch {
@@ -122,8 +144,6 @@ func (r *Run[TTx]) ready(ctx context.Context, name string) error {
 		return r.stuck
 	case r.lost():
 		return r.end(errLeaseLost)
-	case r.inside:
-		return internal("ledger.Run", fmt.Errorf("step %q begins inside the transaction of another one; steps follow each other", name))
 	case r.final != nil:
 		return internal("ledger.Run", fmt.Errorf("step %q comes after the run was finished", name))
 	}
@@ -137,9 +157,10 @@ func (r *Run[TTx]) ready(ctx context.Context, name string) error {
 // fn may be called several times, as [Work] may. Its error rolls the phase back
 // and is returned as it is; CodeLeaseLost means that another worker owns the run.
 func (r *Run[TTx]) Tx(ctx context.Context, name string, fn func(ctx context.Context, tx TTx) error) error {
-	if err := r.ready(ctx, name); err != nil {
+	if err := r.enter(ctx, name); err != nil {
 		return err
 	}
+	defer r.step.Unlock()
 	if s, ok := r.steps[name]; ok {
 		return r.sameKind(s, "")
 	}
@@ -176,9 +197,10 @@ func (r *Run[TTx]) sameKind(s store.Step, key reprise.Key) error {
 func (r *Run[TTx]) Call(ctx context.Context, name string, request []byte,
 	send func(ctx context.Context, key reprise.Key, request []byte) (response []byte, err error),
 ) ([]byte, error) {
-	if err := r.ready(ctx, name); err != nil {
+	if err := r.enter(ctx, name); err != nil {
 		return nil, err
 	}
+	defer r.step.Unlock()
 	key := r.intent.Derive(name)
 	step, ok := r.steps[name]
 	if ok {
@@ -224,9 +246,10 @@ func (r *Run[TTx]) Call(ctx context.Context, name string, request []byte,
 //
 // fn may be called several times, as [Work] may.
 func (r *Run[TTx]) Finish(ctx context.Context, fn func(ctx context.Context, tx TTx) (reprise.Result, error)) (reprise.Result, error) {
-	if err := r.ready(ctx, "finish"); err != nil {
+	if err := r.enter(ctx, "finish"); err != nil {
 		return reprise.Result{}, err
 	}
+	defer r.step.Unlock()
 	var c store.Completion
 	err := r.phase(ctx, func(ctx context.Context, tx TTx) (store.PhaseWrites, error) {
 		result, err := fn(ctx, tx)

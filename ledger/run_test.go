@@ -94,6 +94,36 @@ func TestRun(t *testing.T) {
 		})
 	})
 
+	t.Run("a goroutine that the handler left behind ends its step before the drive, and begins no other", func(t *testing.T) {
+		t.Parallel()
+		inside, returned, late := make(chan struct{}), make(chan struct{}), make(chan error, 2)
+		drive(t, func(ctx context.Context, run *ledger.Run[*memoryTx]) error {
+			go func() {
+				late <- run.Tx(ctx, "left", func(_ context.Context, tx *memoryTx) error {
+					close(inside)
+					tx.insert("left")
+					return nil
+				})
+				<-returned
+				late <- run.Tx(ctx, "late", insert("late"))
+			}()
+			<-inside
+			return errors.New("stopped")
+		}, func(db *memory, _ ledger.Answer, err error) {
+			inProgress(t, db, err)
+			if err := <-late; err != nil || !slices.Equal(db.rows, []string{"left"}) {
+				t.Errorf("the step under way: got %v and the rows %v", err, db.rows)
+			}
+			close(returned)
+			if err := <-late; err == nil || !strings.Contains(err.Error(), "has returned") {
+				t.Errorf("the step after the end: got %v", err)
+			}
+			if !slices.Equal(db.rows, []string{"left"}) {
+				t.Errorf("the rows are %v", db.rows)
+			}
+		})
+	})
+
 	t.Run("one name is one step: it is done once, and can't be a phase and a call", func(t *testing.T) {
 		t.Parallel()
 		drive(t, func(ctx context.Context, run *ledger.Run[*memoryTx]) error {

@@ -150,7 +150,9 @@ func (s *Staged[TTx]) drive(ctx context.Context, e store.Entry) (verdict, error)
 	if err := r.load(ctx, e.Input); err != nil {
 		return verdict{}, outcomeUnknown("ledger.Do", err)
 	}
-	return r.conclude(ctx, s.handle(ctx, r))
+	err := s.handle(ctx, r)
+	r.over()
+	return r.conclude(ctx, err)
 }
 
 // conclude says what a drive came to, from what is on record and not from what

@@ -84,6 +84,14 @@ func NewServer[TTx any](l *ledger.Ledger[TTx], c Config) (*Server[TTx], error) {
 	if c.MaxResponse == 0 {
 		c.MaxResponse = DefaultMaxResponse
 	}
+	for _, op := range c.Contract.Operations() {
+		if op.Mode == contract.ModeNone {
+			continue
+		}
+		if err := l.Check(ledger.Options{Retention: op.Retention, Tombstone: op.Tombstone, Wait: op.Wait}); err != nil {
+			return nil, fmt.Errorf("ledgerhttp: operation %q of the contract: %w", op.Name, err)
+		}
+	}
 	if c.MaxRequestBody == 0 {
 		c.MaxRequestBody = DefaultMaxRequestBody
 	}

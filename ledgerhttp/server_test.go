@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/reprise-go/reprise"
 	"github.com/reprise-go/reprise/contract"
@@ -22,6 +23,10 @@ func TestNewServer(t *testing.T) {
 	check(t, err)
 	callers := func(*http.Request) (reprise.Caller, error) { return reprise.Unscoped, nil }
 
+	// The ledger's own tombstone would do; that of the contract's operations does not.
+	patient, err := ledger.New(s.driver, &ledger.Config{Tombstone: 90 * 24 * time.Hour, ClientDeadline: 60 * 24 * time.Hour})
+	check(t, err)
+
 	for _, bad := range []struct {
 		name   string
 		ledger *ledger.Ledger[*sql.Tx]
@@ -32,6 +37,7 @@ func TestNewServer(t *testing.T) {
 		{"no contract", s.ledger, ledgerhttp.Config{Callers: callers}, "contract.New"},
 		{"SEC-04 nobody who says who calls", s.ledger, ledgerhttp.Config{Contract: c}, "reprise.Unscoped"},
 		{"a negative limit of responses", s.ledger, ledgerhttp.Config{Contract: c, Callers: callers, MaxResponse: -1}, "negative"},
+		{"L9 keys that are forgotten before clients stop", patient, ledgerhttp.Config{Contract: c, Callers: callers}, "set Tombstone to at least"},
 		{"a negative limit", s.ledger, ledgerhttp.Config{Contract: c, Callers: callers, MaxRequestBody: -1}, "negative"},
 	} {
 		t.Run("refuses "+bad.name, func(t *testing.T) {
