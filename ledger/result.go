@@ -30,8 +30,8 @@ var storedHeaders = []string{
 
 // StoredHeaders returns the names of the response fields that belong to a
 // result, in canonical form. A field that is neither here nor in Config.Headers
-// is dropped from the first answer too, so that every answer to one key is the
-// same (rules L4 and L5).
+// is not in an Answer, the first one included, so that every Answer to one key is
+// the same (rules L4 and L5).
 func StoredHeaders() []string { return slices.Clone(storedHeaders) }
 
 // neverStored are fields that must not be replayed, whoever asks for it: they

@@ -18,7 +18,10 @@
 // answered before it, and a success without it is rolled back (rule W6).
 //
 // A stored answer has an Idempotency-Expires field, and a repeat has the same
-// status, fields and body with "Idempotent-Replayed: true" (rules L4, W5).
+// status, stored fields and body with "Idempotent-Replayed: true" (rules L4, W5).
+// The result of Atomic and of Staged has stored fields only; under Middleware
+// the first answer, and no repeat, also has the other fields that the handler
+// wrote, such as Set-Cookie (rule L5).
 // Problems are documents of RFC 9457 (rule W1). A handler's error that is not an
 // *reprise.Error is answered 500 after a proven rollback, and logged; its text is
 // never shown.

@@ -34,8 +34,9 @@ import (
 // kept up to the ledger's MaxBody; beyond, the effect is on record and a repeat is
 // told so (rule L8). A panic rolls back and goes on.
 //
-// The first answer has all header fields that were written. A repeat has the
-// stored ones only (rule L5), so that a cookie or a quota is not handed out twice.
+// The first answer has all header fields that were written, but for those of the
+// connection. A repeat has the stored ones only (rule L5), so that a session or a
+// quota is not handed out twice.
 //
 // Content that can't be compared, such as malformed JSON, is answered 400 before
 // the handler. Middleware panics if the contract does not declare op, or
@@ -89,7 +90,7 @@ func (s *Server[TTx]) record(w http.ResponseWriter, r *http.Request, op contract
 		return
 	}
 	if !answer.Replayed {
-		// The first answer also has the fields that are never stored.
+		// The first answer also has the fields that are not stored (rule L5).
 		last.replace(w.Header())
 	}
 	writeAnswer(w, answer)

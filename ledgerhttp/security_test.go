@@ -4,11 +4,14 @@ package ledgerhttp_test
 
 import (
 	"bytes"
+	"context"
+	"database/sql"
 	"net/http"
 	"strings"
 	"testing"
 
 	"github.com/reprise-go/reprise"
+	"github.com/reprise-go/reprise/ledgerhttp"
 	"github.com/reprise-go/reprise/wire"
 )
 
@@ -180,14 +183,59 @@ func TestHostileKeys(t *testing.T) {
 	})
 }
 
+// dangerous are fields that belong to one response.
+var dangerous = map[string]string{
+	"Set-Cookie": "session=secret", "Www-Authenticate": `Bearer realm="x"`, "Authentication-Info": "nextnonce=1",
+	"Proxy-Authenticate": "Basic", "X-Ratelimit-Remaining": "1", "Ratelimit": "r;r=1", "X-Request-Id": "first",
+	"Keep-Alive": "timeout=5", "Trailer": "X", "Upgrade": "h2c", "Age": "7",
+	"Idempotent-Replayed": "true", "Idempotency-Expires": "never", "Retry-Context": "processed=?0", "Date": "yesterday",
+}
+
+// TestStoredFields is about results of typed handlers, which consist of stored
+// fields only.
+func TestStoredFields(t *testing.T) {
+	t.Parallel()
+	s := setup(t, func(o *options) { o.ledger.Headers = []string{"X-Version"} })
+	s.replace(ledgerhttp.Atomic(s.server, "create-order", decodeOrder,
+		func(ctx context.Context, tx *sql.Tx, in order) (reprise.Result, error) {
+			if _, err := insertOrder(ctx, tx, in); err != nil {
+				return reprise.Result{}, err
+			}
+			res, err := ledgerhttp.JSON(http.StatusCreated, in.Ref)
+			for name, value := range dangerous {
+				res.Header[name] = []string{value}
+			}
+			res.Header["Location"] = []string{"/orders/1"}
+			res.Header["X-Version"] = []string{"7"}
+			return res, err
+		}))
+
+	t.Run("L5 the first answer and its repeat have the stored fields and no others", func(t *testing.T) {
+		t.Parallel()
+		c := post(newKey(), `{"ref":"keyed","amount":1}`)
+		first, again := s.send(c), s.send(c)
+		first.wantReplay(t, false)
+		again.wantReplay(t, true)
+		again.wantSame(t, first)
+		for _, a := range []answer{first, again} {
+			a.want(t, 201, "")
+			if a.header.Get("Location") != "/orders/1" || a.header.Get("X-Version") != "7" || a.body != `"keyed"` {
+				t.Errorf("not whole: %v %q", a.header, a.body)
+			}
+			for name, value := range dangerous {
+				if name != wire.HeaderReplayed && a.header.Get(name) == value {
+					t.Errorf("%s: %s was answered", name, value)
+				}
+			}
+		}
+		s.wantRows("keyed", 1)
+	})
+}
+
+// TestReplayedFields is about responses of handlers under Middleware, which have
+// other fields too, once.
 func TestReplayedFields(t *testing.T) {
 	t.Parallel()
-	dangerous := map[string]string{
-		"Set-Cookie": "session=secret", "Www-Authenticate": `Bearer realm="x"`, "Authentication-Info": "nextnonce=1",
-		"Proxy-Authenticate": "Basic", "X-Ratelimit-Remaining": "1", "Ratelimit": "r;r=1", "X-Request-Id": "first",
-		"Keep-Alive": "timeout=5", "Trailer": "X", "Upgrade": "h2c", "Age": "7",
-		"Idempotent-Replayed": "true", "Idempotency-Expires": "never", "Retry-Context": "processed=?0", "Date": "yesterday",
-	}
 
 	t.Run("SEC-09 SEC-10 fields of one response are never replayed", func(t *testing.T) {
 		t.Parallel()
@@ -224,6 +272,34 @@ func TestReplayedFields(t *testing.T) {
 				a.header.Get(wire.HeaderExpires) == "never" {
 				t.Errorf("the handler had its way with the framing: %v", a.header)
 			}
+		}
+		s.wantRows("r", 1)
+	})
+	t.Run("L5 of two attempts at the same time one gets the session", func(t *testing.T) {
+		t.Parallel()
+		s := setup(t)
+		s.wrap(func(w http.ResponseWriter, r *http.Request) {
+			s.awaitArrivals(2)
+			s.insert(r, "r")
+			w.Header().Set("Set-Cookie", "session=secret")
+			w.Header().Set("Location", "/orders/1")
+			w.WriteHeader(http.StatusCreated)
+		})
+		c := post(newKey(), orderBody).to("/wrapped")
+		one, two := s.async(c), s.async(c)
+		sessions := 0
+		for _, a := range []answer{<-one, <-two} {
+			a.want(t, 201, "")
+			if a.header.Get("Location") != "/orders/1" {
+				t.Errorf("not whole: %v", a.header)
+			}
+			if session := len(a.header["Set-Cookie"]) > 0; session {
+				sessions++
+				a.wantReplay(t, false)
+			}
+		}
+		if sessions != 1 {
+			t.Errorf("%d answers opened a session, want 1", sessions)
 		}
 		s.wantRows("r", 1)
 	})
