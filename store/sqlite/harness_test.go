@@ -272,7 +272,7 @@ func (c *hookedConn) PrepareContext(ctx context.Context, query string) (driver.S
 	if err != nil {
 		return nil, err
 	}
-	return &hookedStmt{Stmt: s, query: query, hook: c.hook}, nil
+	return &hookedStmt{Stmt: s, query: query, conn: c}, nil
 }
 
 func (c *hookedConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (res driver.Result, err error) {
@@ -307,11 +307,11 @@ func (c *hookedConn) BeginTx(ctx context.Context, o driver.TxOptions) (driver.Tx
 type hookedStmt struct {
 	driver.Stmt
 	query string
-	hook  *hook
+	conn  *hookedConn
 }
 
 func (s *hookedStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (res driver.Result, err error) {
-	err = s.hook.run(s.query, func() (err error) {
+	err = s.conn.hook.run(s.query, func() (err error) {
 		res, err = s.Stmt.(driver.StmtExecContext).ExecContext(ctx, args)
 		return err
 	})
@@ -319,12 +319,21 @@ func (s *hookedStmt) ExecContext(ctx context.Context, args []driver.NamedValue) 
 }
 
 func (s *hookedStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (rows driver.Rows, err error) {
-	err = s.hook.run(s.query, func() (err error) {
+	err = s.conn.hook.run(s.query, func() (err error) {
 		rows, err = s.Stmt.(driver.StmtQueryContext).QueryContext(ctx, args)
 		return err
 	})
-	return answered(rows, err)
+	rows, err = answered(rows, err)
+	if errors.Is(err, errEnded) {
+		if _, err := s.conn.Conn.(driver.ExecerContext).ExecContext(ctx, "ROLLBACK", nil); err != nil {
+			return nil, err
+		}
+	}
+	return rows, err
 }
+
+// errEnded is an error after which SQLite has ended the transaction by itself.
+var errEnded = coded(codeIOErr | 1<<8)
 
 // coded is an error of SQLite's, as a driver with numeric codes reports it.
 type coded int

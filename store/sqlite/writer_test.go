@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -232,6 +233,33 @@ func TestGroupCommit(t *testing.T) {
 		if n := f.orders(); n != 2 || runs != 2 {
 			t.Errorf("%d orders and %d runs of the first, want 2 and 2", n, runs)
 		}
+	})
+
+	t.Run("the same when it happens to the driver's own look-up", func(t *testing.T) {
+		t.Parallel()
+		f := setup(t, nil)
+		fail, fired := failing("SELECT 1 FROM reprise_ledger WHERE id = ?", 1, errEnded)
+		var armed atomic.Bool
+		f.hook.set(nil, func(query string) error {
+			if !armed.Load() {
+				return nil
+			}
+			return fail(query)
+		})
+		errs := f.together(
+			func() error { return f.place("a") },
+			func() error {
+				return f.Transact(t.Context(), func(context.Context, *sql.Tx) error { armed.Store(true); return nil })
+			},
+			func() error { return f.place("guilty") },
+			func() error { return f.place("b") },
+		)
+		if fired() != 1 || errs[0] != nil || errs[1] != nil || errs[3] != nil || !errors.Is(errs[2], store.ErrUnavailable) {
+			t.Errorf("errors %v", errs)
+		}
+		f.kept("a", 1)
+		f.kept("b", 1)
+		f.kept("guilty", 0)
 	})
 
 	t.Run("a handler that swallows the end of the transaction is refused all the same", func(t *testing.T) {
