@@ -10,7 +10,9 @@ import (
 )
 
 // Config is what a ledger promises. The zero value of every field is replaced
-// by its default; New refuses a combination that can't be kept.
+// by its default; New refuses a combination that can't be kept. Under ledgerhttp,
+// Retention, Tombstone and Wait of the operation's contract, which contract.New
+// fills in, always win over those here.
 type Config struct {
 	// Retention is how long a result is kept and replayed, from completion.
 	// Defaults to 24 hours.

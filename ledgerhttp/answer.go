@@ -17,6 +17,10 @@ import (
 // JSON returns a result with v as its body. The members of maps are sorted, so
 // that the same value is the same bytes. Add Location, ETag and the like to
 // Header, and a Reference that outlives the body.
+//
+// v is written as version 2 of encoding/json does (github.com/go-json-experiment/json):
+// a nil slice is [] and a nil map {}, omitempty leaves out what is empty in JSON
+// (use omitzero for a 0 or a false), and <, > and & are not escaped.
 func JSON(status int, v any) (reprise.Result, error) {
 	body, err := json.Marshal(v, json.Deterministic(true))
 	if err != nil {

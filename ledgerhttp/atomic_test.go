@@ -171,9 +171,9 @@ func TestAtomic(t *testing.T) {
 		s.send(c).want(t, 422, reprise.CodeKeyReused)
 		s.wantRows("r", 1)
 	})
-	t.Run("W5 a stored answer says when it expires, the same every time", func(t *testing.T) {
+	t.Run("W5 a stored answer says when it expires by the contract, the same every time", func(t *testing.T) {
 		t.Parallel()
-		s := setup(t)
+		s := setup(t, func(o *options) { o.ledger.Retention = time.Minute })
 		c := post(newKey(), orderBody)
 		first := s.send(c)
 		at, err := http.ParseTime(first.header.Get(wire.HeaderExpires))

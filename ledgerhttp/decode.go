@@ -30,6 +30,10 @@ import (
 // for the caller to say. Every error is an *reprise.Error with code "invalid"
 // whose detail names the member. An *reprise.Error from an UnmarshalJSON of
 // T's fields continues that sentence, as in "must be a currency".
+//
+// T is read as version 2 of encoding/json does (github.com/go-json-experiment/json):
+// an array must have the length of its Go array, a []byte is base64 text only, and
+// a time.Duration has no form of its own.
 func DecodeJSON[T any](r *Request) (T, error) {
 	var v T
 	if err := checkMediaType(r.Header); err != nil {

@@ -24,7 +24,9 @@ const DefaultMaxResponse = 16 << 20
 
 // Config configures a Server.
 type Config struct {
-	// Contract declares the operations that are served. Required.
+	// Contract declares the operations that are served. Required. Its Retention,
+	// Tombstone and Wait, which contract.New fills in, always win over those of
+	// ledger.Config.
 	Contract *contract.Contract
 
 	// Callers establishes who asks, and whether they may, on every request
