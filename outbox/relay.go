@@ -187,7 +187,8 @@ func (r *Relay) Run(ctx context.Context) error {
 	defer r.running.Store(false)
 
 	var background sync.WaitGroup
-	background.Go(func() { r.forwardWakes(ctx) })
+	wake := r.store.Wake() // before the first look, so that no commit falls between them
+	background.Go(func() { r.forwardWakes(ctx, wake) })
 	var owned sync.WaitGroup
 	var errsMu sync.Mutex
 	var errs []error
@@ -264,12 +265,12 @@ func (r *Relay) remove(s *slot) {
 
 // forwardWakes hands every wake-up to all slots: it does not say which of them
 // has something to do.
-func (r *Relay) forwardWakes(ctx context.Context) {
+func (r *Relay) forwardWakes(ctx context.Context, wake <-chan struct{}) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-r.store.Wake():
+		case <-wake:
 		}
 		r.slotsMu.Lock()
 		for s := range r.slots {

@@ -192,6 +192,51 @@ func TestSQLite(t *testing.T) {
 		}
 	})
 
+	t.Run("a relay without a slot takes no wake-up from the one that has it", func(t *testing.T) {
+		t.Parallel()
+		p := open(t, filepath.Join(t.TempDir(), "p.db"))
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer stop()
+		start := func() *outbox.Relay {
+			t.Helper()
+			relay, err := outbox.NewRelay(p.Relay(), p.sink, &outbox.RelayConfig{PollMin: time.Minute, PollMax: time.Minute})
+			if err != nil {
+				t.Fatal(err)
+			}
+			running.Go(func() {
+				if err := relay.Run(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+			return relay
+		}
+		eventually := func(what string, done func() bool) {
+			t.Helper()
+			for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("waited in vain until %s", what)
+				}
+			}
+		}
+		owner := start()
+		eventually("the slot was taken", func() bool { return owner.Stats().Taken == 1 })
+		idle := []*outbox.Relay{start(), start(), start()}
+		for n := range 20 {
+			commit(t, p, msg("a", n+1))
+			eventually("the commit was delivered", func() bool { return len(p.sink.done()) == n+1 })
+		}
+		if got := owner.Stats(); got.Delivered != 20 || got.Wakes[outbox.WakeCommit] < 19 { // the first may meet the take-over
+			t.Errorf("%d delivered, wakes %v; want 20, by commits", got.Delivered, got.Wakes)
+		}
+		for i, relay := range idle {
+			if got := relay.Stats().Taken; got != 0 {
+				t.Errorf("idle relay %d took %d slots: it was not idle", i, got)
+			}
+		}
+	})
+
 	t.Run("commits of another process are found by polling", func(t *testing.T) {
 		t.Parallel()
 		path := filepath.Join(t.TempDir(), "p.db")

@@ -55,7 +55,8 @@ type Relay interface {
 	Update(ctx context.Context, s Slot, holds []Hold) error
 
 	// Wake receives a value, coalesced, after a transaction of this process has
-	// committed messages. It is a hint: the table is the truth.
+	// committed messages: from its first call on, and on a channel of this Relay's
+	// own, so that no relay takes another's. It is a hint: the table is the truth.
 	Wake() <-chan struct{}
 	// Backlog counts what is not delivered: waiting messages and holds by state.
 	Backlog(ctx context.Context) (Backlog, error)

@@ -96,13 +96,14 @@ func TestFailedCommit(t *testing.T) {
 	t.Run("the relay is woken by what was committed, and by nothing else", func(t *testing.T) {
 		t.Parallel()
 		f := setup(t, nil)
+		wake := f.Relay().Wake()
 		commit, fired := failing("COMMIT", 1, coded(codeFull))
 		f.hook.set(commit, nil)
 		if err := f.place("a"); !errors.Is(err, store.ErrUnavailable) || fired() != 1 {
 			t.Fatalf("error %v", err)
 		}
 		select {
-		case <-f.Relay().Wake():
+		case <-wake:
 			t.Error("a transaction that was rolled back woke the relay")
 		default:
 		}
@@ -110,7 +111,7 @@ func TestFailedCommit(t *testing.T) {
 			t.Fatal(err)
 		}
 		select {
-		case <-f.Relay().Wake():
+		case <-wake:
 		default:
 			t.Error("a committed message did not wake the relay")
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/reprise-go/reprise/internal/failpoint"
@@ -19,14 +20,17 @@ const deleteChunk = 500
 
 // relay is the delivering side of the outbox. There is one slot: a single writer
 // commits in the order of ids, so one cursor passes over nothing.
-type relay struct{ d *Driver }
+type relay struct {
+	d    *Driver
+	wake func() <-chan struct{}
+}
 
 // Relay implements store.Outbox.
-func (d *Driver) Relay() store.Relay { return &relay{d} }
+func (d *Driver) Relay() store.Relay { return &relay{d, sync.OnceValue(d.wakes.listen)} }
 
 // Wake implements store.Relay. Messages of other processes, and those enqueued
 // in foreign transactions, don't wake: the relay's poll finds them.
-func (r *relay) Wake() <-chan struct{} { return r.d.wake }
+func (r *relay) Wake() <-chan struct{} { return r.wake() }
 
 // atomic runs a write of the relay as one transaction.
 func (r *relay) atomic(ctx context.Context, work func(s *session) error) error {

@@ -52,7 +52,7 @@ type Driver struct {
 	db      *sql.DB
 	options Options
 	writer  *writer
-	wake    chan struct{}
+	wakes   wakes
 }
 
 var _ store.Driver[*sql.Tx] = (*Driver)(nil)
@@ -76,8 +76,8 @@ func New(ctx context.Context, db *sql.DB, o *Options) (*Driver, error) {
 		return nil, errors.New("sqlite: the *sql.DB is limited to one connection, and the driver keeps one to itself; " +
 			"allow at least two with SetMaxOpenConns")
 	}
-	d := &Driver{db: db, options: options, wake: make(chan struct{}, 1)}
-	d.writer = newWriter(db, options, d.wake)
+	d := &Driver{db: db, options: options}
+	d.writer = newWriter(db, options, &d.wakes)
 	if err := d.writer.open(ctx); err != nil {
 		return nil, err
 	}

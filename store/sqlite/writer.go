@@ -38,7 +38,7 @@ type writer struct {
 	db        *sql.DB
 	options   Options
 	batchTime time.Duration
-	wake      chan<- struct{}
+	wakes     *wakes
 	turn      turn
 	// lent is the session whose handler is at work now, for Enqueue to find.
 	lent atomic.Pointer[session]
@@ -56,7 +56,7 @@ type writer struct {
 type batch struct {
 	started  time.Time
 	members  int
-	messages bool      // wake the relay
+	messages bool      // wake the relays
 	proof    *evidence // a row by which a commit can be recognised
 	broken   bool      // SQLite ended the transaction by itself
 	done     chan struct{}
@@ -67,8 +67,8 @@ type batch struct {
 	again, alone bool
 }
 
-func newWriter(db *sql.DB, options Options, wake chan<- struct{}) *writer {
-	return &writer{db: db, options: options, batchTime: maxBatchTime, wake: wake}
+func newWriter(db *sql.DB, options Options, wakes *wakes) *writer {
+	return &writer{db: db, options: options, batchTime: maxBatchTime, wakes: wakes}
 }
 
 // open takes and verifies the connection. It is called before the first do.
@@ -226,10 +226,7 @@ func (w *writer) commit() {
 		w.settle(b, err)
 	}
 	if b.messages && !b.again && b.err == nil {
-		select {
-		case w.wake <- struct{}{}:
-		default: // a wake-up that nobody has seen yet says the same
-		}
+		w.wakes.announce()
 	}
 }
 

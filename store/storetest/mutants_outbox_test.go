@@ -118,6 +118,17 @@ func outboxMutants() []mutant {
 				}
 			},
 		},
+		{
+			name:   "all relays of a process share one channel",
+			breaks: []string{"O3_every_relay_is_woken"},
+			wrap: func(d driver, s *sabotage) driver {
+				shared := d.Relay()
+				return broken{driver: d, relay: shared, enqueue: func(ctx context.Context, tx *sql.Tx, m ...reprise.Message) error {
+					s.fired.Add(1)
+					return d.Enqueue(ctx, tx, m...)
+				}}
+			},
+		},
 	}
 }
 

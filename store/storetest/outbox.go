@@ -65,6 +65,11 @@ func outboxRules[TTx any]() []rule[TTx] {
 			"Wake receives a value after a transaction with messages has committed, never before and not for a rollback; unread values never block a commit.",
 			wakeFollows[TTx],
 		},
+		{
+			"O3_every_relay_is_woken",
+			"Every relay of a process is woken by a commit: one that has no slot does not take the value from one that has.",
+			everyRelayIsWoken[TTx],
+		},
 	}
 }
 
@@ -421,4 +426,24 @@ func wakeFollows[TTx any](f *fixture[TTx]) {
 		f.enqueue(f.d, message(fmt.Sprintf("unread-%d", n), "subject"))
 	}
 	r.drain(100, 100)
+}
+
+func everyRelayIsWoken[TTx any](f *fixture[TTx]) {
+	var relays []store.Relay
+	for range 3 {
+		r := f.d.Relay()
+		r.Wake()
+		relays = append(relays, r)
+	}
+	for n := range 2 {
+		f.enqueue(f.d, message(fmt.Sprintf("m-%d", n), "subject"))
+		for i, r := range relays {
+			select {
+			case <-r.Wake():
+			case <-time.After(f.patience / 2):
+				f.Fatalf("commit %d did not wake relay %d of %d", n+1, i+1, len(relays))
+			}
+		}
+	}
+	f.relay(f.d, "relay").wantDelivered("m-0", "m-1")
 }
