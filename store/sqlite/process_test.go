@@ -153,14 +153,17 @@ func (f *fixture) whole() {
 func TestTwoProcesses(t *testing.T) {
 	t.Parallel()
 	f := setup(t, &Options{BusyTimeout: 20 * time.Second})
-	const keys = 300
+	const keys = 500
 	cmd, lines := child(t, "place", f.path, fmt.Sprintf("%s=0 %d", keysVariable, keys))
 	counts := map[string]int{}
 	here, there := 0, 0
 	var wg sync.WaitGroup
 	var mu sync.Mutex
+	if !lines.Scan() { // it is at work, and has almost everything before it
+		t.Fatal("the other process placed no order")
+	}
 	wg.Go(func() {
-		for lines.Scan() {
+		for more := true; more; more = lines.Scan() {
 			key, executed, _ := strings.Cut(lines.Text(), " ")
 			if executed == "true" {
 				mu.Lock()
