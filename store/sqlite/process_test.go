@@ -208,6 +208,35 @@ func TestTwoProcesses(t *testing.T) {
 	f.whole()
 }
 
+// TestShare: a driver that is never idle does not keep the file from another one.
+func TestShare(t *testing.T) {
+	t.Parallel()
+	f := setup(t, &Options{BusyTimeout: 20 * time.Second})
+	g := open(t, f.path, &Options{BusyTimeout: 20 * time.Second})
+	ctx, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			for j := 0; ctx.Err() == nil; j++ {
+				if _, err := f.placeIn(ctx, fmt.Sprint("busy", i, "-", j)); err != nil && ctx.Err() == nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for i := range 20 {
+		if err := g.place(fmt.Sprint("k", i)); err != nil {
+			t.Error(err)
+		}
+	}
+	stop()
+	wg.Wait()
+	if n := f.count("SELECT count(*) FROM orders WHERE ref LIKE 'k%'"); n != 20 {
+		t.Errorf("%d orders of the second driver, want 20", n)
+	}
+	f.whole()
+}
+
 // TestConcurrentMigration starts several drivers on a file without a schema.
 func TestConcurrentMigration(t *testing.T) {
 	t.Parallel()

@@ -19,10 +19,6 @@ const (
 	// the first of it waits for its COMMIT: a share of the 10 ms that a request may
 	// take.
 	maxBatchTime = 4 * time.Millisecond
-	// After this long without a pause the write lock is left free for a moment,
-	// or another process that polls for it would never see it free.
-	maxHold  = 50 * time.Millisecond
-	holdRest = time.Millisecond
 	// pollBusy is how often the lock is tried while another process has it.
 	pollBusy = 500 * time.Microsecond
 )
@@ -47,8 +43,6 @@ type writer struct {
 	conn   *connection
 	batch  *batch
 	closed bool
-	busy   time.Time // since when the lock was held without a pause
-	freed  time.Time // when it was last given up
 }
 
 // batch is the shared transaction. Its fields are the turn holder's until done
@@ -86,7 +80,7 @@ func (w *writer) close() error {
 	if err := w.turn.acquire(context.Background()); err != nil {
 		return err
 	}
-	defer w.release()
+	defer w.turn.release()
 	if w.closed {
 		return nil
 	}
@@ -169,15 +163,6 @@ func (w *writer) leave(alone bool) {
 		return
 	}
 	w.commit()
-	w.release()
-}
-
-// release gives the turn up between two batches.
-func (w *writer) release() {
-	if w.freed = time.Now(); w.freed.Sub(w.busy) >= maxHold {
-		time.Sleep(holdRest)
-		w.freed, w.busy = time.Now(), time.Now()
-	}
 	w.turn.release()
 }
 
@@ -189,9 +174,6 @@ func (w *writer) begin(ctx context.Context, deadline time.Time) error {
 	}
 	if w.closed {
 		return fmt.Errorf("%w: the driver is closed", store.ErrUnavailable)
-	}
-	if time.Since(w.freed) >= holdRest {
-		w.busy = time.Now()
 	}
 	if w.conn == nil {
 		if err := w.open(ctx); err != nil {
