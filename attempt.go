@@ -4,7 +4,7 @@ package reprise
 
 import "time"
 
-// Attempt is the record of one try of one call (R12). A call keeps the records
+// Attempt is the record of one try of one call (rule C9). A call keeps the records
 // of all its attempts, also when it succeeds, so that hidden multiplication of
 // retries can be found.
 type Attempt struct {

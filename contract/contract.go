@@ -3,7 +3,7 @@
 // Package contract says what each endpoint promises about being called again:
 // its retry safety, whether it takes a key, which precondition it demands, how
 // long its results are remembered, and how each effect outside the database is
-// kept from happening twice (R3, R16).
+// kept from happening twice (rule W7).
 //
 // An operation is declared once, in code. The server serves all of them at Path
 // as JSON; a client reads that to choose its policy per endpoint.

@@ -10,7 +10,7 @@
 // staged mode, [Staged.Do], an operation calls other systems: its claim commits
 // first, every call is frozen before its first byte is sent, and what a dead
 // process left is taken up again by the next attempt or by [Ledger.Recover]
-// (rules S1 to S7).
+// (rules S1 to S8).
 //
 // The package knows neither HTTP nor any database: it stands on the seam in
 // package store, and package ledgerhttp stands on it.

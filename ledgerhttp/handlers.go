@@ -55,7 +55,7 @@ func Atomic[TTx, In any](
 }
 
 // Staged returns the handler of an operation of mode staged: st runs it in
-// committed steps, so that it can call other systems (rules S1 to S7).
+// committed steps, so that it can call other systems (rules S1 to S8).
 //
 // decode is as in Atomic. encode turns what it returned into the input that the
 // run is started with, by this request or by recovery after its process died;

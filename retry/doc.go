@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package retry decides when to try again, from what an attempt proved about
-// its effect and not from the text of its error (R10 to R12).
+// its effect and not from the text of its error (rules C1 to C9).
 //
 // An attempt ends in an outcome. NotProcessed is resent whatever the operation
 // is; Unknown only if doing it twice is doing it once; Succeeded and Rejected

@@ -4,7 +4,7 @@
 //
 // Above it stand the concrete types that users hold: ledger.Ledger,
 // outbox.Relay, inbox.Inbox. Below it stand the drivers: store/sqlite and its
-// siblings. A driver implements Driver, three small interfaces over one
+// siblings. A driver implements Driver, four small interfaces over one
 // transaction type, and proves itself with storetest.Run, which checks every
 // rule of spec/PROTOCOL.md that storage must keep.
 //
