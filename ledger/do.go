@@ -201,7 +201,7 @@ func (l *Ledger[TTx]) completion(in reprise.Intent, r reprise.Result, t terms) (
 		Result:    r,
 		OmitBody:  len(r.Body) > l.config.MaxBody,
 		Retention: t.Retention,
-		Tombstone: t.Tombstone + l.margin(in, t),
+		Tombstone: t.Tombstone + l.margin(in),
 	}, nil
 }
 
@@ -210,7 +210,7 @@ func (l *Ledger[TTx]) completion(in reprise.Intent, r reprise.Result, t terms) (
 // which counts from the key's minting: as far as the key was minted ahead of
 // this clock, and what the clocks of several servers and of the database may
 // differ by, for which KeyFuture stands.
-func (l *Ledger[TTx]) margin(in reprise.Intent, t terms) time.Duration {
+func (l *Ledger[TTx]) margin(in reprise.Intent) time.Duration {
 	minted, ok := in.Key.MintedAt()
 	if !ok {
 		return 0

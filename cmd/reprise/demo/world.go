@@ -143,7 +143,7 @@ func (w *world) inProgress(ctx context.Context, op string) (bool, error) {
 	return false, nil
 }
 
-// ErrNotEmpty: the directory to keep files in holds something already.
+// ErrNotEmpty means that the directory to keep files in holds something already.
 var ErrNotEmpty = errors.New("the directory is not empty")
 
 // workDir returns the directory for the demo's files and how to dispose of it.
