@@ -31,7 +31,7 @@ func (l *Ledger[TTx]) lead(ctx context.Context, in reprise.Intent, t terms, dead
 		if !busy && !held {
 			return v, err
 		}
-		if !pauseUntil(ctx, deadline, backoff(n, pollBase, pollLimit)) {
+		if !pauseUntil(ctx, deadline, spaced(n, pollBase, pollLimit)) {
 			return verdict{}, inProgress(err)
 		}
 	}
@@ -112,7 +112,7 @@ func (l *Ledger[TTx]) rerun(ctx context.Context, op string, try func() (next, er
 		}
 		l.counts.reruns.Add(1)
 		if n == l.config.MaxReruns || next == unstarted && time.Since(begin) >= l.config.Wait ||
-			!pause(ctx, backoff(n, rerunBase, rerunLimit)) {
+			!pause(ctx, spaced(n, rerunBase, rerunLimit)) {
 			return storeUnavailable(op, err)
 		}
 	}

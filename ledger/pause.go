@@ -4,19 +4,15 @@ package ledger
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
+
+	"github.com/reprise-go/reprise/internal/backoff"
 )
 
-// backoff returns the pause before try n, from 0: base doubled n times, at most
-// limit, and then a random part between half and all of it, so that losers of
-// one conflict don't meet again.
-func backoff(n int, base, limit time.Duration) time.Duration {
-	d := limit
-	if n < 32 && base<<n < limit && base<<n > 0 {
-		d = base << n
-	}
-	return d/2 + rand.N(d/2+1)
+// spaced returns the pause before try n, from 0, with a random part, so that
+// losers of one conflict don't meet again.
+func spaced(n int, base, limit time.Duration) time.Duration {
+	return backoff.Jittered(backoff.Ceiling(base, limit, n))
 }
 
 // pause sleeps for d, or until ctx ends; it reports whether ctx is still alive.

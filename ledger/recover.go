@@ -114,7 +114,7 @@ func (p *pace) postpone(id reprise.IntentID, drives int) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.due[id] = time.Now().Add(backoff(min(max(drives, 1), 32)-1, p.every, recoverLimit))
+	p.due[id] = time.Now().Add(spaced(max(drives, 1)-1, p.every, recoverLimit))
 }
 
 func (l *Ledger[TTx]) recoverPass(ctx context.Context, p *pace) (RecoveryReport, error) {

@@ -24,7 +24,7 @@ func (l *Ledger[TTx]) resolve(ctx context.Context, in reprise.Intent) (store.Ent
 	defer cancel()
 	for n := 0; ; n++ {
 		e, err := l.driver.Resolve(ctx, in)
-		if err == nil || errors.Is(err, store.ErrNotFound) || !pause(ctx, backoff(n, 10*time.Millisecond, time.Second)) {
+		if err == nil || errors.Is(err, store.ErrNotFound) || !pause(ctx, spaced(n, 10*time.Millisecond, time.Second)) {
 			return e, err
 		}
 	}

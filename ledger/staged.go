@@ -98,7 +98,7 @@ func (s *Staged[TTx]) lead(ctx context.Context, in reprise.Intent, t terms, dead
 		case e.State != reprise.StateInProgress || e.Intent.Fingerprint != in.Fingerprint:
 			return verdict{entry: e}, nil
 		}
-		if !pauseUntil(ctx, deadline, backoff(n, pollBase, pollLimit)) {
+		if !pauseUntil(ctx, deadline, spaced(n, pollBase, pollLimit)) {
 			return verdict{}, inProgress(err)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"sync"
 	"time"
+
+	"github.com/reprise-go/reprise/internal/backoff"
 )
 
 // gate stands before the sink. While the destination answers, it is open. Once a
@@ -85,7 +87,7 @@ func (g *gate) leave(probe bool, err error) bool {
 	default:
 		return false // It started before the gate was shut: no new evidence.
 	}
-	g.until = time.Now().Add(jittered(g.pause))
+	g.until = time.Now().Add(backoff.Jittered(g.pause))
 	close(g.changed)
 	g.changed = make(chan struct{})
 	return wasOpen != (g.pause == 0)

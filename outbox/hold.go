@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reprise-go/reprise/internal/backoff"
 	"github.com/reprise-go/reprise/store"
 )
 
@@ -55,7 +56,7 @@ func (r *Relay) judge(h store.Hold, err error) store.Hold {
 		h.State = store.HoldParked
 		h.Reason = reason(fmt.Errorf("given up after %d attempts: %w", h.Attempts, err))
 	default:
-		h.Delay = rand.N(ceiling(r.config.RetryBase, r.config.RetryCap, h.Attempts))
+		h.Delay = rand.N(backoff.Ceiling(r.config.RetryBase, r.config.RetryCap, h.Attempts-1))
 	}
 	return h
 }
@@ -72,20 +73,6 @@ func block(h store.Hold, behind string) store.Hold {
 	h.Reason = reason(errors.New("waits for " + behind))
 	return h
 }
-
-// ceiling is base doubled attempt-1 times, at most limit, for any attempt: a
-// shift that went over the edge would make the longest wait the shortest.
-func ceiling(base, limit time.Duration, attempt int) time.Duration {
-	shift := max(attempt, 1) - 1
-	if shift >= 63 || base > limit>>shift {
-		return limit
-	}
-	return base << shift
-}
-
-// jittered is a random duration from d/2 to d, so that relays which fell into
-// step fall out of it.
-func jittered(d time.Duration) time.Duration { return d - rand.N(d/2+1) }
 
 // reason is err as it is kept for people: valid UTF-8, cut to maxReason.
 func reason(err error) string {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise"
+	"github.com/reprise-go/reprise/internal/backoff"
 	"github.com/reprise-go/reprise/store"
 )
 
@@ -204,7 +205,7 @@ func (r *Relay) Run(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(jittered(r.config.PollMax)):
+		case <-time.After(backoff.Jittered(r.config.PollMax)):
 		}
 	}
 	owned.Wait()

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise"
+	"github.com/reprise-go/reprise/internal/backoff"
 	"github.com/reprise-go/reprise/internal/failpoint"
 	"github.com/reprise-go/reprise/store"
 )
@@ -374,7 +375,7 @@ func (s *slot) record(work context.Context, what string, write func(ctx context.
 // left message's end, a due time, or the next poll, which is the floor that
 // needs nobody's help. Polls start short and grow longer.
 func (s *slot) wait(ctx, work context.Context) {
-	poll, due := jittered(s.poll), max(0, time.Until(s.dueAt))
+	poll, due := backoff.Jittered(s.poll), max(0, time.Until(s.dueAt))
 	timer := time.NewTimer(min(poll, due))
 	defer timer.Stop()
 	select {
@@ -396,7 +397,7 @@ func (s *slot) rest(ctx, work context.Context, failures int) {
 	select {
 	case <-ctx.Done():
 	case <-work.Done():
-	case <-time.After(jittered(ceiling(s.relay.config.PollMin, s.relay.config.PollMax, failures))):
+	case <-time.After(backoff.Jittered(backoff.Ceiling(s.relay.config.PollMin, s.relay.config.PollMax, failures-1))):
 	}
 }
 

@@ -2,7 +2,11 @@
 
 package retry
 
-import "time"
+import (
+	"time"
+
+	"github.com/reprise-go/reprise/internal/backoff"
+)
 
 // Backoff says how long to wait before trying again: a random time between zero
 // and a ceiling that doubles with every retry ("full jitter", rule C4). Clients
@@ -18,14 +22,7 @@ type Backoff struct {
 // min(Cap, Base*2^n). It is total: it saturates at Cap instead of overflowing,
 // and is never negative, for any n, Base and Cap.
 func (b Backoff) Ceiling(n int) time.Duration {
-	switch {
-	case n < 0 || b.Base <= 0 || b.Cap <= 0:
-		return 0
-	case n >= 63 || b.Base > b.Cap>>n:
-		return b.Cap
-	default:
-		return b.Base << n
-	}
+	return backoff.Ceiling(b.Base, b.Cap, n)
 }
 
 // Wait returns the wait before retry n for a random number in [0, 1); a number
