@@ -17,8 +17,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/reprise-go/reprise"
+	"github.com/reprise-go/reprise/internal/backoff"
 	"github.com/reprise-go/reprise/internal/failpoint"
 	"github.com/reprise-go/reprise/store"
 )
@@ -57,9 +59,19 @@ func (d Disposition) String() string {
 // Config holds the options of an Inbox. The zero value, and nil, are sound.
 type Config struct {
 	// MaxReruns is how often a transaction that the database ended in favour of
-	// another one is run again at once. Defaults to 10.
+	// another one is run again at most, with growing pauses of up to 100 ms, and
+	// none begins later than 5 s after the first run: the next delivery goes on.
+	// Defaults to 10.
 	MaxReruns int
 }
+
+const (
+	// rerunBase and rerunLimit space the re-runs of a lost conflict.
+	rerunBase, rerunLimit = time.Millisecond, 100 * time.Millisecond
+	// rerunFor ends them well before a relay's Timeout (30 s by default) would
+	// turn a conflict, of which it is known that nothing was kept, into silence.
+	rerunFor = 5 * time.Second
+)
 
 // Inbox handles the messages of one consumer. It is safe for concurrent use, also
 // by several processes on one database.
@@ -115,14 +127,32 @@ func (b *Inbox[TTx]) Do(ctx context.Context, m reprise.Message, fn Func[TTx]) (D
 		}
 	}
 	receipt := store.Receipt{Consumer: b.consumer, Source: m.Source, MessageID: m.ID, Digest: digest(m)}
+	last := time.Now().Add(rerunFor)
 	for run := 0; ; run++ {
 		done, err := b.once(ctx, receipt, m, fn)
 		if err == nil {
 			return done, nil
 		}
-		if !errors.Is(err, store.ErrConflict) || run == b.config.MaxReruns || ctx.Err() != nil {
+		if !errors.Is(err, store.ErrConflict) || run == b.config.MaxReruns || !pause(ctx, run, last) {
 			return 0, err
 		}
+	}
+}
+
+// pause waits before re-run n, from 0. It returns false when ctx ended or the
+// re-run would begin after last.
+func pause(ctx context.Context, n int, last time.Time) bool {
+	d := backoff.Jittered(backoff.Ceiling(rerunBase, rerunLimit, n))
+	if time.Now().Add(d).After(last) {
+		return false
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
 	}
 }
 
