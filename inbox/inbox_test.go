@@ -307,7 +307,11 @@ func TestDo(t *testing.T) {
 	t.Run("what the effect enqueues is committed with it, and only with it", func(t *testing.T) {
 		t.Parallel()
 		b := setup(t)
-		in, out := b.inbox("fulfilment"), outbox.New(b.Driver, &outbox.Config{Source: "/fulfilment"})
+		in := b.inbox("fulfilment")
+		out, err := outbox.New(b.Driver, &outbox.Config{Source: "/fulfilment"})
+		if err != nil {
+			t.Fatal(err)
+		}
 		fail := true
 		effect := func(ctx context.Context, tx *sql.Tx, m reprise.Message) error {
 			err := errors.Join(insert(ctx, tx, m), out.Enqueue(ctx, tx, reprise.Message{Type: "order.shipped"}))

@@ -42,7 +42,10 @@ func Example() {
 		panic(err)
 	}
 
-	out := outbox.New(d, &outbox.Config{Source: "/shop"})
+	out, err := outbox.New(d, &outbox.Config{Source: "/shop"})
+	if err != nil {
+		panic(err)
+	}
 	order := func(id string, fail error) {
 		err := d.Transact(ctx, func(ctx context.Context, tx *sql.Tx) error {
 			// ... the order's own rows ...

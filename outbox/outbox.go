@@ -29,15 +29,15 @@ const (
 	maxHeaders   = 64
 )
 
-// Config holds the options of an Outbox. The zero value, and nil, are sound when
-// every message brings its own Source.
+// Config holds the options of an Outbox.
 type Config struct {
-	// Source is given to messages that have none, such as "/shop".
+	// Source names this system, such as "/shop", and is given to messages that have
+	// none of their own. It is required, and at most 255 bytes.
 	Source string
 	// MaxMessage is the largest message in bytes, attributes and headers counted
 	// in. It should be what the smallest destination takes: a message that only
 	// the broker refuses is found after the commit, when it can't be undone.
-	// Defaults to 256 KiB; so does a value below 1.
+	// Defaults to 256 KiB.
 	MaxMessage int
 }
 
@@ -47,16 +47,27 @@ type Outbox[TTx any] struct {
 	config Config
 }
 
-// New returns an outbox on d. c may be nil.
-func New[TTx any](d store.Outbox[TTx], c *Config) *Outbox[TTx] {
+// New returns an outbox on d. c must name the source; the error says what is
+// wrong.
+func New[TTx any](d store.Outbox[TTx], c *Config) (*Outbox[TTx], error) {
 	o := &Outbox[TTx]{driver: d}
 	if c != nil {
 		o.config = *c
 	}
-	if o.config.MaxMessage < 1 {
+	switch {
+	case d == nil:
+		return nil, errors.New("outbox: the store is nil")
+	case o.config.Source == "":
+		return nil, errors.New("outbox: Config.Source is empty; name this system, such as \"/shop\"")
+	case o.config.MaxMessage < 0:
+		return nil, fmt.Errorf("outbox: Config.MaxMessage is %d; give a positive number of bytes, or 0 for 256 KiB", o.config.MaxMessage)
+	case o.config.MaxMessage == 0:
 		o.config.MaxMessage = 256 << 10
 	}
-	return o
+	if err := checkAttribute("source", o.config.Source); err != nil {
+		return nil, fmt.Errorf("outbox: Config.Source: %w", err)
+	}
+	return o, nil
 }
 
 // Enqueue adds messages to tx, in this order. They are delivered if tx commits,
@@ -107,19 +118,14 @@ func (o *Outbox[TTx]) check(m reprise.Message) error {
 	switch {
 	case m.Type == "":
 		return errors.New("it has no type; say what happened, such as \"order.created\"")
-	case m.Source == "":
-		return errors.New("it has no source; set Config.Source or the message's own")
 	case m.Time.Year() < 1 || m.Time.Year() > 9999:
 		return fmt.Errorf("its time is in the year %d, which no consumer can read", m.Time.Year())
 	}
 	for _, a := range []struct{ name, value string }{
 		{"id", m.ID}, {"source", m.Source}, {"type", m.Type}, {"subject", m.Subject}, {"content type", m.ContentType},
 	} {
-		if len(a.value) > maxAttribute {
-			return fmt.Errorf("its %s has %d bytes; the limit is %d", a.name, len(a.value), maxAttribute)
-		}
-		if !printable(a.value) {
-			return fmt.Errorf("its %s holds control characters or is not valid UTF-8", a.name)
+		if err := checkAttribute(a.name, a.value); err != nil {
+			return err
 		}
 	}
 	if err := reprise.Key(m.ID).Validate(); err != nil {
@@ -134,6 +140,16 @@ func (o *Outbox[TTx]) check(m reprise.Message) error {
 	if n := size(m); n > o.config.MaxMessage {
 		return fmt.Errorf("it has %d bytes and the limit is %d; keep the content elsewhere and send a reference to it",
 			n, o.config.MaxMessage)
+	}
+	return nil
+}
+
+func checkAttribute(name, value string) error {
+	if len(value) > maxAttribute {
+		return fmt.Errorf("its %s has %d bytes; the limit is %d", name, len(value), maxAttribute)
+	}
+	if !printable(value) {
+		return fmt.Errorf("its %s holds control characters or is not valid UTF-8", name)
 	}
 	return nil
 }

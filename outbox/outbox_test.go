@@ -31,8 +31,12 @@ func TestEnqueue(t *testing.T) {
 	t.Parallel()
 	enqueue := func(t *testing.T, c *outbox.Config, m ...reprise.Message) ([]reprise.Message, error) {
 		t.Helper()
+		o, err := outbox.New(table{}, c)
+		if err != nil {
+			t.Fatal(err)
+		}
 		var tx []reprise.Message
-		err := outbox.New(table{}, c).Enqueue(t.Context(), &tx, m...)
+		err = o.Enqueue(t.Context(), &tx, m...)
 		return tx, err
 	}
 	shop := &outbox.Config{Source: "/shop"}
@@ -109,13 +113,6 @@ func TestEnqueue(t *testing.T) {
 		}
 	})
 
-	t.Run("no source anywhere", func(t *testing.T) {
-		t.Parallel()
-		if got, err := enqueue(t, nil, reprise.Message{Type: "x"}); !errors.Is(err, outbox.ErrInvalid) || len(got) != 0 {
-			t.Errorf("error = %v with %d messages added", err, len(got))
-		}
-	})
-
 	// Wolverine GH-3926 (bug 40): a message over the broker's limit was retried for
 	// ever. It is refused while its transaction can still be given up.
 	t.Run("bug 40 over the size limit", func(t *testing.T) {
@@ -160,6 +157,10 @@ func TestEnqueue(t *testing.T) {
 
 	t.Run("accepts exactly the messages that pass on unchanged", func(t *testing.T) {
 		t.Parallel()
+		o, err := outbox.New(table{}, shop)
+		if err != nil {
+			t.Fatal(err)
+		}
 		rapid.Check(t, func(t *rapid.T) {
 			m := reprise.Message{
 				ID: rapid.String().Draw(t, "id"), Type: rapid.String().Draw(t, "type"),
@@ -167,7 +168,7 @@ func TestEnqueue(t *testing.T) {
 				Header: rapid.MapOf(rapid.StringMatching(`[a-z-]{0,4}`), rapid.String()).Draw(t, "header"),
 			}
 			var tx []reprise.Message
-			err := outbox.New(table{}, shop).Enqueue(t.Context(), &tx, m)
+			err := o.Enqueue(t.Context(), &tx, m)
 			switch {
 			case err != nil && (!errors.Is(err, outbox.ErrInvalid) || len(tx) != 0):
 				t.Fatalf("error = %v with %d messages added", err, len(tx))
@@ -177,5 +178,42 @@ func TestEnqueue(t *testing.T) {
 				t.Fatalf("accepted control characters: %+v", tx[0])
 			}
 		})
+	})
+}
+
+func TestNew(t *testing.T) {
+	t.Parallel()
+	t.Run("refuses what would make every message fail", func(t *testing.T) {
+		t.Parallel()
+		for _, c := range []struct {
+			config *outbox.Config
+			says   string
+		}{
+			{nil, `name this system, such as "/shop"`},
+			{&outbox.Config{}, `name this system, such as "/shop"`},
+			{&outbox.Config{Source: strings.Repeat("s", 256)}, "its source has 256 bytes"},
+			{&outbox.Config{Source: "/shop\n"}, "control characters"},
+			{&outbox.Config{Source: "/shop", MaxMessage: -1}, "MaxMessage is -1"},
+		} {
+			o, err := outbox.New(table{}, c.config)
+			if o != nil || err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("New(%+v) = %v and error %v, want an error with %q", c.config, o, err, c.says)
+			}
+		}
+		if o, err := outbox.New[int](nil, &outbox.Config{Source: "/shop"}); o != nil || err == nil {
+			t.Errorf("New without a store = %v and error %v", o, err)
+		}
+	})
+
+	t.Run("what it takes can be enqueued under", func(t *testing.T) {
+		t.Parallel()
+		o, err := outbox.New(table{}, &outbox.Config{Source: strings.Repeat("s", 255)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var tx []reprise.Message
+		if err := o.Enqueue(t.Context(), &tx, reprise.Message{Type: "t"}); err != nil || len(tx) != 1 {
+			t.Errorf("%d messages added, error %v; want 1", len(tx), err)
+		}
 	})
 }

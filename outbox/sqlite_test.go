@@ -40,7 +40,11 @@ func TestSQLite(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		return &producer{Driver: d, db: db, out: outbox.New(d, nil), sink: &recorder{}}
+		out, err := outbox.New(d, &outbox.Config{Source: "/test"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &producer{Driver: d, db: db, out: out, sink: &recorder{}}
 	}
 	commit := func(t *testing.T, p *producer, messages ...reprise.Message) {
 		t.Helper()

@@ -45,7 +45,10 @@ func openWorld(ctx context.Context, dir string) (w *world, err error) {
 	if err != nil {
 		return nil, err
 	}
-	w.out = outbox.New(w.producer, &outbox.Config{Source: "/producer"})
+	w.out, err = outbox.New(w.producer, &outbox.Config{Source: "/producer"})
+	if err != nil {
+		return nil, err
+	}
 	w.in, err = inbox.New(w.consumer, "consumer", nil)
 	return w, err
 }

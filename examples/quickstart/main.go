@@ -51,7 +51,10 @@ func newService(ctx context.Context, file string) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	events := outbox.New(store, &outbox.Config{Source: "/orders"}) // events leave with the transaction
+	events, err := outbox.New(store, &outbox.Config{Source: "/orders"}) // events leave with the transaction
+	if err != nil {
+		return nil, err
+	}
 	promises, err := contract.New(contract.Operation{
 		Name: "create-order", Method: "POST", Path: "/orders",
 		Safety: contract.Keyed, Key: contract.KeyRequired, Mode: contract.Atomic,

@@ -181,7 +181,10 @@ func (s *Shop) openEvents(ctx context.Context) error {
 		return err
 	}
 	s.metrics = newMetrics(len(migrations))
-	s.outbox = outbox.New(s.driver, &outbox.Config{Source: eventSource})
+	s.outbox, err = outbox.New(s.driver, &outbox.Config{Source: eventSource})
+	if err != nil {
+		return err
+	}
 	s.inbox, err = inbox.New(s.driver, fulfilment, nil)
 	if err != nil {
 		return err
