@@ -201,22 +201,26 @@ func (l *Ledger[TTx]) completion(in reprise.Intent, r reprise.Result, t terms) (
 		Result:    r,
 		OmitBody:  len(r.Body) > l.config.MaxBody,
 		Retention: t.Retention,
-		Tombstone: t.Tombstone + l.margin(in),
+		Tombstone: t.Tombstone + l.margin(in, t),
 	}, nil
 }
 
-// margin is how much longer the tombstone of a UUIDv7 key lives, so that there
-// is no gap between its end, which counts from completion, and the age gate,
-// which counts from the key's minting: as far as the key was minted ahead of
-// this clock, and what the clocks of several servers and of the database may
-// differ by, for which KeyFuture stands.
-func (l *Ledger[TTx]) margin(in reprise.Intent) time.Duration {
+// margin is how much longer the record of a UUIDv7 key is kept than its tombstone
+// lasts, so that there is no gap between its end, which counts from completion by
+// the database's clock, and the age gate, which counts from the key's minting by
+// this one: as far as the key was minted ahead of this clock, and the allowance.
+func (l *Ledger[TTx]) margin(in reprise.Intent, t terms) time.Duration {
 	minted, ok := in.Key.MintedAt()
 	if !ok {
 		return 0
 	}
-	return max(0, minted.Sub(l.config.Now())) + l.config.KeyFuture
+	return max(0, minted.Sub(l.config.Now())) + l.allowance(t)
 }
+
+// allowance is what the clocks of servers and database may differ by: KeyFuture,
+// but no more than the tombstone itself, which would otherwise be the smaller
+// part of what is kept.
+func (l *Ledger[TTx]) allowance(t terms) time.Duration { return min(l.config.KeyFuture, t.Tombstone) }
 
 func newToken() (t store.Token) {
 	// crypto/rand.Read never fails: it ends the process instead (Go 1.24).

@@ -170,13 +170,34 @@ func TestExpiry(t *testing.T) {
 			expect(t, s, intentOf(mintedAt(minted), 1), s.ordering("tea"), nil)
 			expect(t, s, intentOf("k", 1), s.ordering("tea"), nil)
 			kept := time.Duration(s.count("SELECT tombstone_until - completed_at FROM reprise_ledger WHERE length(key) > 1")) * time.Microsecond
-			if gate := minted.Add(tombstone); now.Add(kept).Before(gate.Add(5*time.Minute - time.Second)) {
+			if gate := minted.Add(tombstone); now.Add(kept).Before(gate.Add(min(5*time.Minute, tombstone) - time.Second)) {
 				t.Errorf("%v: kept for %v from now, and the gate closes %v from now", tombstone, kept, gate.Sub(now))
 			}
 			if plain := time.Duration(s.count("SELECT tombstone_until - completed_at FROM reprise_ledger WHERE length(key) = 1")) * time.Microsecond; plain != tombstone {
 				t.Errorf("a key without a time is kept for %v, want %v", plain, tombstone)
 			}
 		}
+	})
+
+	t.Run("L9: a record that outlives its tombstone says no more than that its key is too old", func(t *testing.T) {
+		t.Parallel()
+		now := time.Now()
+		s := openShop(t, &ledger.Config{Retention: time.Hour, Tombstone: time.Hour, Now: func() time.Time { return now }})
+		key := mintedAt(now)
+		expect(t, s, intentOf(key, 1), s.ordering("tea"), nil)
+		s.sql("UPDATE reprise_ledger SET expires_at = 1, tombstone_until = tombstone_until - 3600000000 + 60000000")
+		now = now.Add(30 * time.Second) // still a tombstone, by a minute less than it is kept
+		if e := expect(t, s, intentOf(key, 1), never, reprise.ErrKeyExpired); e.Reference != "/orders/1" {
+			t.Errorf("within the tombstone: got %+v", e)
+		}
+		expect(t, s, intentOf(key, 2), never, reprise.ErrKeyReused)
+		now = now.Add(time.Minute)
+		for _, body := range []byte{1, 2} {
+			if e := expect(t, s, intentOf(key, body), never, reprise.ErrKeyExpired); e.Reference != "" {
+				t.Errorf("after the tombstone: got %+v", e)
+			}
+		}
+		s.effects(1)
 	})
 
 	t.Run("L15: an old key whose record can't be looked up is not executed", func(t *testing.T) {

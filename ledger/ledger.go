@@ -131,11 +131,11 @@ func (l *Ledger[TTx]) serve(ctx context.Context, in reprise.Intent, o Options,
 	}
 	deadline := time.Now().Add(t.Wait)
 	if e, known, err := l.gate(ctx, in, t); known || err != nil {
-		return l.answer(in, verdict{entry: e}, err)
+		return l.answer(in, t, verdict{entry: e}, err)
 	}
 	s, e, err := l.flights.join(ctx, in, deadline)
 	if s == nil {
-		return l.answer(in, verdict{entry: e}, err)
+		return l.answer(in, t, verdict{entry: e}, err)
 	}
 	// Also when the leader panics, so that somebody who waits goes on.
 	defer s.leave()
@@ -144,7 +144,7 @@ func (l *Ledger[TTx]) serve(ctx context.Context, in reprise.Intent, o Options,
 	if err == nil && !refused && v.entry.State != reprise.StateInProgress {
 		s.settle(v.entry)
 	}
-	return l.answer(in, v, err)
+	return l.answer(in, t, v, err)
 }
 
 // gate refuses a UUIDv7 key that is minted in the future, or so long ago that
@@ -177,7 +177,7 @@ func (l *Ledger[TTx]) gate(ctx context.Context, in reprise.Intent, t terms) (e s
 }
 
 // answer is the one place where a record becomes an answer.
-func (l *Ledger[TTx]) answer(in reprise.Intent, v verdict, err error) (Answer, error) {
+func (l *Ledger[TTx]) answer(in reprise.Intent, t terms, v verdict, err error) (Answer, error) {
 	switch e := v.entry; {
 	case err != nil:
 		return Answer{}, err
@@ -185,6 +185,8 @@ func (l *Ledger[TTx]) answer(in reprise.Intent, v verdict, err error) (Answer, e
 		return Answer{Result: *v.made}, nil // Over MaxBody: answered, not kept.
 	case v.made != nil:
 		return Answer{Result: *v.made, ExpiresAt: e.ExpiresAt}, nil
+	case l.outlived(in, t, e):
+		return Answer{}, keyExpired("")
 	case e.Intent.Fingerprint != in.Fingerprint:
 		return Answer{}, mismatch(e.Intent.Fingerprint, in.Fingerprint)
 	case e.State == reprise.StateCompleted:
@@ -197,4 +199,12 @@ func (l *Ledger[TTx]) answer(in reprise.Intent, v verdict, err error) (Answer, e
 		// Unsettled, or a state of a later version.
 		return Answer{}, outcomeUnknown("ledger.Do", nil)
 	}
+}
+
+// outlived reports whether e is kept only so that clocks may differ: its
+// tombstone has ended, and the age of its key refuses the intent, whatever it
+// asks for (rule L9).
+func (l *Ledger[TTx]) outlived(in reprise.Intent, t terms, e store.Entry) bool {
+	_, timed := in.Key.MintedAt()
+	return timed && e.State == reprise.StateTombstone && !l.config.Now().Before(e.TombstoneUntil.Add(-l.allowance(t)))
 }
