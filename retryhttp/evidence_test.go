@@ -94,8 +94,8 @@ func TestNeverSent(t *testing.T) {
 					return
 				}
 				io.ReadFull(c, make([]byte, 100))
+				hangups.Add(1) // before the client can notice it
 				c.Close()
-				hangups.Add(1)
 			}
 		}()
 		t.Cleanup(func() { l.Close(); <-done })
