@@ -73,11 +73,13 @@ type newOrder struct {
 	Currency string             `json:"currency"`
 
 	caller reprise.Caller
+	id     string
 }
 
 func readNewOrder(r *ledgerhttp.Request) (newOrder, error) {
 	in, err := ledgerhttp.DecodeJSON[newOrder](r)
 	in.caller = r.Caller
+	in.id = derivedID("ord", reprise.Intent{Caller: r.Caller, Operation: opCreateOrder, Key: r.Key}.Derive("order"))
 	return in, cmp.Or(err, noQuery(r),
 		text("ref", in.Ref), text("sku", in.SKU), positive("quantity", in.Quantity),
 		positive("amount", in.Amount), currency(in.Currency))
@@ -86,11 +88,15 @@ func readNewOrder(r *ledgerhttp.Request) (newOrder, error) {
 // createOrder writes the order and its event. Whether it has done so before is
 // not its concern: the ledger asks it once.
 func (s *Shop) createOrder(ctx context.Context, tx *sql.Tx, in newOrder) (reprise.Result, error) {
+	id, err := freeOrderID(ctx, tx, in.id)
+	if err != nil {
+		return reprise.Result{}, err
+	}
 	o := order{
-		ID: newID("ord"), Ref: in.Ref, SKU: in.SKU, Quantity: int64(in.Quantity), Amount: int64(in.Amount),
+		ID: id, Ref: in.Ref, SKU: in.SKU, Quantity: int64(in.Quantity), Amount: int64(in.Amount),
 		Currency: in.Currency, Status: statusOpen, Version: 1, CreatedAt: now(), caller: in.caller,
 	}
-	_, err := tx.ExecContext(ctx,
+	_, err = tx.ExecContext(ctx,
 		`INSERT INTO orders (id, caller, ref, sku, quantity, amount, currency, status, version, created_at)
 		 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		o.ID, o.caller, o.Ref, o.SKU, o.Quantity, o.Amount, o.Currency, o.Status, o.Version, o.CreatedAt.UnixMilli())
@@ -101,6 +107,18 @@ func (s *Shop) createOrder(ctx context.Context, tx *sql.Tx, in newOrder) (repris
 		return reprise.Result{}, err
 	}
 	return o.answer(http.StatusCreated)
+}
+
+// freeOrderID returns derived, unless there is an order of that name: then its key
+// was forgotten after its time and stands for a new intent now. It is looked up,
+// because a statement that fails would spoil the transaction.
+func freeOrderID(ctx context.Context, tx *sql.Tx, derived string) (string, error) {
+	var taken bool
+	err := tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM orders WHERE id = ?)`, derived).Scan(&taken)
+	if taken {
+		return newID("ord"), err
+	}
+	return derived, err
 }
 
 type orderChange struct {

@@ -43,8 +43,13 @@ type payment struct {
 func (p payment) path() string { return "/payments/" + p.ID }
 
 // newPayment is what a payment is made from. The run is started with it, and
-// taken up with it again after a crash, so it holds all that the run needs: also
-// the payment's id, which is therefore the same on every drive.
+// taken up with it again after a crash, so it holds all that the run needs.
+//
+// The id is derived from the intent and the order. The provider is sent it, so a
+// shop that has lost the payment, with its database or by going back to an older
+// copy, sends the provider the same key and bytes when the caller comes again, and
+// is told of the charge that is there. The order is part of it because a key that
+// was purged may be used for another one, which is another charge.
 type newPayment struct {
 	ID     string         `json:"id"`
 	Caller reprise.Caller `json:"caller"`
@@ -61,7 +66,8 @@ func readNewPayment(r *ledgerhttp.Request) (newPayment, error) {
 	if err == nil && body.Source == "" {
 		err = ledgerhttp.Invalid("source must be a text that is not empty")
 	}
-	in := newPayment{ID: newID("pay"), Caller: r.Caller, Order: r.PathValue("id"), Ref: body.Ref, Source: body.Source}
+	in := newPayment{Caller: r.Caller, Order: r.PathValue("id"), Ref: body.Ref, Source: body.Source}
+	in.ID = derivedID("pay", reprise.Intent{Caller: r.Caller, Operation: opPayOrder, Key: r.Key}.Derive("payment "+in.Order))
 	return in, cmp.Or(err, noQuery(r), text("ref", in.Ref))
 }
 
@@ -101,9 +107,14 @@ func (s *Shop) pay(ctx context.Context, run *ledger.Run[*sql.Tx]) error {
 	if err != nil {
 		return err
 	}
-	response, err := run.Call(ctx, "charge", request, s.provider.charge)
-	charged, err := readCharge(response, err)
+	// As the payment's id, the key that is derived from this name has the order in
+	// it: see newPayment.
+	response, err := run.Call(ctx, "charge "+p.OrderID, request, s.provider.charge)
 	if err != nil {
+		return err
+	}
+	var charged chargeAnswer
+	if err := json.Unmarshal(response, &charged); err != nil {
 		return err
 	}
 	_, err = run.Finish(ctx, func(ctx context.Context, tx *sql.Tx) (reprise.Result, error) {
@@ -114,6 +125,11 @@ func (s *Shop) pay(ctx context.Context, run *ledger.Run[*sql.Tx]) error {
 }
 
 // openPayment writes the payment as pending, if the order can be paid.
+//
+// A payment of this id that is there already was declined, or the order would not
+// be changeable, and its key has been forgotten since. It is the same payment and
+// the decision on it stands: the provider is not asked again, who would refuse the
+// key if the order's amount had been changed in the meantime.
 func openPayment(ctx context.Context, tx *sql.Tx, in newPayment) error {
 	o, err := findOrder(ctx, tx, in.Caller, in.Order)
 	if err != nil {
@@ -121,6 +137,14 @@ func openPayment(ctx context.Context, tx *sql.Tx, in newPayment) error {
 	}
 	if err := o.changeable(ctx, tx); err != nil {
 		return err
+	}
+	var declined bool
+	err = tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM payments WHERE id = ?)`, in.ID).Scan(&declined)
+	if err != nil {
+		return err
+	}
+	if declined {
+		return decision{declinedResult(payment{ID: in.ID})}
 	}
 	_, err = tx.ExecContext(ctx,
 		`INSERT INTO payments (id, order_id, caller, ref, amount, currency, status) VALUES (?, ?, ?, ?, ?, ?, ?)`,
@@ -137,9 +161,7 @@ func (s *Shop) closePayment(ctx context.Context, tx *sql.Tx, p payment) (reprise
 		return reprise.Result{}, err
 	}
 	if p.Status == statusDeclined {
-		res := ledgerhttp.ProblemResult(http.StatusPaymentRequired, codeDeclined, "the payment was declined")
-		res.Reference = p.path()
-		return res, nil
+		return declinedResult(p), nil
 	}
 	_, err = tx.ExecContext(ctx, `UPDATE orders SET status = ?, version = version + 1 WHERE id = ?`, statusPaid, p.OrderID)
 	if err != nil {
@@ -155,6 +177,12 @@ func (s *Shop) closePayment(ctx context.Context, tx *sql.Tx, p payment) (reprise
 	res.Header["Location"] = []string{p.path()}
 	res.Reference = p.path()
 	return res, nil
+}
+
+func declinedResult(p payment) reprise.Result {
+	res := ledgerhttp.ProblemResult(http.StatusPaymentRequired, codeDeclined, "the payment was declined")
+	res.Reference = p.path()
+	return res
 }
 
 const paymentColumns = `id, order_id, ref, amount, currency, status, psp_reference`

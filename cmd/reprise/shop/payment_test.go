@@ -4,8 +4,11 @@ package shop_test
 
 import (
 	"encoding/json"
-	"net/http"
+	"fmt"
+	"log/slog"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -72,7 +75,7 @@ func TestPay(t *testing.T) {
 		if body.Reference != r.text("id") || body.Amount != 1200 || body.Currency != "EUR" || body.Source != "card" {
 			t.Error(sent[0].body)
 		}
-		derived := reprise.Intent{Caller: "alice", Operation: "pay-order", Key: reprise.Key(key)}.Derive("charge")
+		derived := reprise.Intent{Caller: "alice", Operation: "pay-order", Key: reprise.Key(key)}.Derive("charge " + r.text("order_id"))
 		if sent[0].key != `"`+string(derived)+`"` {
 			t.Errorf("the provider saw key %s; want %s", sent[0].key, derived)
 		}
@@ -233,17 +236,22 @@ func TestPayWithProviderInTrouble(t *testing.T) {
 	})
 }
 
-// answering is a provider that gives every charge the same answer.
-func answering(t *testing.T, status int, body string) func(*shop.Config) {
-	t.Helper()
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /charges", func(w http.ResponseWriter, _ *http.Request) {
-		w.WriteHeader(status)
-		_, _ = w.Write([]byte(body))
-	})
-	mux.HandleFunc("GET /charges", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"items":[],"next":null}`)) })
-	url := serveTest(t, mux)
-	return func(c *shop.Config) { c.PSP = url }
+// logbook is a log that can be read while it is written.
+type logbook struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logbook) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logbook) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 func TestPayWithProviderThatMakesNoSense(t *testing.T) {
@@ -252,35 +260,50 @@ func TestPayWithProviderThatMakesNoSense(t *testing.T) {
 		status int
 		body   string
 	}{
-		"200 without a charge":          {200, `{}`},
-		"200 that is no JSON":           {200, `OK`},
-		"200 for a decline":             {200, `{"id":"c","reference":"other","status":"declined"}`},
-		"200 for another payment":       {200, `{"id":"c","reference":"other","status":"captured"}`},
-		"402 without a charge":          {402, ``},
-		"a redirect":                    {302, ``},
-		"401, which is our own mistake": {401, ``},
-		"429":                           {429, ``},
+		"200 without a charge":               {200, `{}`},
+		"200 that is no JSON":                {200, `OK`},
+		"200 for a decline":                  {200, `{"id":"c","reference":"other","status":"declined"}`},
+		"200 for another payment":            {200, `{"id":"c","reference":"other","status":"captured"}`},
+		"402 without a charge":               {402, ``},
+		"402 with a problem":                 {402, `{"code":"declined","status":402}`},
+		"402 for another payment":            {402, `{"id":"c","reference":"other","status":"declined"}`},
+		"a redirect":                         {302, ``},
+		"400, as for a key with other bytes": {400, `{"code":"key-reused"}`},
+		"401, which is our own mistake":      {401, ``},
+		"409, as for a key in flight":        {409, `{"code":"in-progress"}`},
+		"422":                                {422, `{"code":"key-reused"}`},
+		"429":                                {429, ``},
+		"500":                                {500, `{"code":"internal"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := open(t, answering(t, row.status, row.body))
-			path := w.order("nonsense")
-			w.want(w.pay(path, newKey(), "nonsense"), 503, "outcome-unknown")
+			log := new(logbook)
+			w := open(t, func(c *shop.Config) { c.Logger = slog.New(slog.NewTextHandler(log, nil)) })
+			path, key := w.order("nonsense"), newKey()
+			w.provider.answer(row.status, row.body)
+			for range 2 {
+				w.want(w.pay(path, key, "nonsense"), 503, "outcome-unknown")
+			}
 			if r := w.get(path); r.text("status") != "open" {
 				t.Error(r)
 			}
+			if n := pages(t, w.admin, "/ledger?state=in_progress"); len(n) != 1 {
+				t.Errorf("in progress: %v", n)
+			}
+			said := fmt.Sprintf("the provider answered %d %q", row.status, row.body)
+			if text := log.String(); !strings.Contains(text, "level=ERROR") || !strings.Contains(text, strings.Trim(strconv.Quote(said), `"`)) {
+				t.Errorf("nobody is told that %s: %s", said, text)
+			}
+
+			w.provider.answer(0, "")
+			w.want(w.insist(path, key, "nonsense"), 201, "")
+			w.settle("nonsense", paid)
+			sent := w.provider.charges()
+			if len(sent) < 3 || slices.ContainsFunc(sent, func(c sentCharge) bool { return c != sent[0] }) {
+				t.Errorf("the provider was sent %v; want the same key and bytes again and again", sent)
+			}
 		})
 	}
-	t.Run("400 is its last word", func(t *testing.T) {
-		t.Parallel()
-		w := open(t, answering(t, 400, `{"error":"other parameters"}`))
-		path, key := w.order("refused"), newKey()
-		w.want(w.pay(path, key, "refused"), 402, "declined")
-		if again := w.pay(path, key, "refused"); !again.replayed() {
-			t.Error(again)
-		}
-		w.settle("refused", unpaid)
-	})
 }
 
 func TestPaymentInProgress(t *testing.T) {

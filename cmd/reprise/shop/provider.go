@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -18,8 +19,13 @@ import (
 	"github.com/reprise-go/reprise/wire"
 )
 
-// maxProviderAnswer is the most that is read of an answer, in bytes.
-const maxProviderAnswer = 4 << 20
+const (
+	// maxProviderAnswer is the most that is read of an answer, in bytes.
+	maxProviderAnswer = 4 << 20
+	// maxProviderWords is the most that is repeated of an answer that can't be
+	// taken for a decision, in bytes.
+	maxProviderWords = 256
+)
 
 // provider is the shop's client of the payment provider. It never repeats a
 // request: that is the business of the run that makes it, and of nobody below.
@@ -27,10 +33,11 @@ type provider struct {
 	base    string
 	timeout time.Duration
 	client  *http.Client
+	log     *slog.Logger
 }
 
-func newProvider(base string, timeout time.Duration) *provider {
-	return &provider{base: base, timeout: timeout, client: &http.Client{
+func newProvider(base string, timeout time.Duration, log *slog.Logger) *provider {
+	return &provider{base: base, timeout: timeout, log: log, client: &http.Client{
 		Transport: &http.Transport{
 			DialContext:         (&net.Dialer{Timeout: timeout}).DialContext,
 			MaxIdleConnsPerHost: 64,
@@ -59,10 +66,21 @@ type chargeAnswer struct {
 	Status string `json:"status"`
 }
 
-// charge sends request once, under key, and returns the provider's decision. Its
-// error says what is known: everything that is not clearly a decision is unknown,
-// whether the request was lost, the answer was, or its meaning is.
+// charge sends request once, under key, and returns the provider's decision: the
+// charge that was captured or declined. Everything else is unknown, whether the
+// request was lost, the answer was, or its meaning is. That goes for a 400 and a
+// 422 too: the provider says them of a key that has made a charge with other
+// parameters, and then there is one. Somebody has to look, so it is an error in
+// the log; the run stays in progress and is driven again.
 func (p *provider) charge(ctx context.Context, key reprise.Key, request []byte) ([]byte, error) {
+	answer, err := p.post(ctx, key, request)
+	if err != nil {
+		p.log.ErrorContext(ctx, "what became of a charge is not known", "key", string(key), "error", err)
+	}
+	return answer, err
+}
+
+func (p *provider) post(ctx context.Context, key reprise.Key, request []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.base+"/charges", bytes.NewReader(request))
@@ -76,15 +94,10 @@ func (p *provider) charge(ctx context.Context, key reprise.Key, request []byte) 
 	if err != nil {
 		return nil, err
 	}
-	switch status {
-	case http.StatusOK, http.StatusPaymentRequired:
-		return body, checkCharge(status, body, request)
-	case http.StatusBadRequest, http.StatusUnprocessableEntity:
-		// The provider has read the request and will not make this charge, now or
-		// under this key ever.
-		return body, &reprise.Error{Code: codeDeclined, Outcome: reprise.Rejected, Detail: "the provider refused the charge"}
+	if err := checkCharge(status, body, request); err != nil {
+		return nil, fmt.Errorf("the provider answered %d %q: %w", status, body[:min(len(body), maxProviderWords)], err)
 	}
-	return nil, fmt.Errorf("the provider answered %d", status)
+	return body, nil
 }
 
 // do sends req and reads the answer to its end.
@@ -100,9 +113,12 @@ func (p *provider) do(req *http.Request) (status int, body []byte, err error) {
 
 // checkCharge reports an answer that can't be taken for a decision on request.
 func checkCharge(status int, answer, request []byte) error {
+	if status != http.StatusOK && status != http.StatusPaymentRequired {
+		return errors.New("that is no decision")
+	}
 	var a chargeAnswer
 	if err := json.Unmarshal(answer, &a); err != nil {
-		return fmt.Errorf("the provider's answer can't be read: %w", err)
+		return fmt.Errorf("it can't be read: %w", err)
 	}
 	var q chargeRequest
 	if err := json.Unmarshal(request, &q); err != nil {
@@ -111,22 +127,9 @@ func checkCharge(status int, answer, request []byte) error {
 	agrees := status == http.StatusOK && a.Status == statusCaptured ||
 		status == http.StatusPaymentRequired && a.Status == statusDeclined
 	if !agrees || a.ID == "" || a.Reference != q.Reference {
-		return errors.New("the provider's answer contradicts itself")
+		return errors.New("it is not the charge that was asked for")
 	}
 	return nil
-}
-
-// readCharge returns what the provider decided, from what is on record of the
-// call. Any error but a decision against the charge is returned.
-func readCharge(response []byte, err error) (chargeAnswer, error) {
-	switch {
-	case reprise.OutcomeOf(err) == reprise.Rejected:
-		return chargeAnswer{Status: statusDeclined}, nil
-	case err != nil:
-		return chargeAnswer{}, err
-	}
-	var a chargeAnswer
-	return a, json.Unmarshal(response, &a)
 }
 
 // captured counts the charges that the provider has captured for a reference.

@@ -21,6 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/reprise-go/reprise"
 	"github.com/reprise-go/reprise/cmd/reprise/exit"
 	"github.com/reprise-go/reprise/cmd/reprise/psp"
 	"github.com/reprise-go/reprise/cmd/reprise/serve"
@@ -122,7 +123,7 @@ func (s *Shop) openProvider(ctx context.Context) error {
 		l.OnDrain(s.builtin.Release)
 		s.listeners, base = append(s.listeners, l), l.URL()
 	}
-	s.provider = newProvider(strings.TrimRight(base, "/"), s.config.PSPTimeout)
+	s.provider = newProvider(strings.TrimRight(base, "/"), s.config.PSPTimeout, s.log)
 	return nil
 }
 
@@ -287,8 +288,15 @@ func (s *Shop) Close() error {
 	return errors.Join(errs...)
 }
 
-// newID returns a new name for a resource, such as ord_k3x….
+// newID returns a new name for a resource, such as red_k3x….
 func newID(kind string) string { return kind + "_" + strings.ToLower(rand.Text()) }
+
+// derivedID returns the name of a resource that an intent makes. It is the same
+// whenever the intent is executed, also by a shop that has lost its memory of it:
+// what other systems know under that name is recognised, and not made again.
+func derivedID(kind string, derived reprise.Key) string {
+	return kind + "_" + strings.ReplaceAll(string(derived), "-", "")
+}
 
 // now is the time of a business fact, to the precision that it is stored with.
 func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }

@@ -90,6 +90,10 @@ type provider struct {
 
 	mu   sync.Mutex
 	sent []sentCharge
+	// status and body are what a charge is answered with in the provider's place,
+	// which does not hear of it; status 0 leaves it to the provider.
+	status int
+	body   string
 }
 
 // sentCharge is one charge as it reached the provider.
@@ -111,7 +115,13 @@ func openProvider(t *testing.T) *provider {
 			body, _ := io.ReadAll(r.Body)
 			p.mu.Lock()
 			p.sent = append(p.sent, sentCharge{r.Header.Get("Idempotency-Key"), string(body)})
+			status, instead := p.status, p.body
 			p.mu.Unlock()
+			if status != 0 {
+				w.WriteHeader(status)
+				_, _ = io.WriteString(w, instead)
+				return
+			}
 			r.Body = io.NopCloser(strings.NewReader(string(body)))
 		}
 		h.ServeHTTP(w, r)
@@ -125,6 +135,14 @@ func openProvider(t *testing.T) *provider {
 	})
 	p.url = s.URL
 	return p
+}
+
+// answer has every charge answered without the provider, or by it again if status
+// is 0.
+func (p *provider) answer(status int, body string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.status, p.body = status, body
 }
 
 // charges returns what the provider was sent so far.
