@@ -76,7 +76,9 @@ func New[TTx any](d store.Outbox[TTx], c *Config) (*Outbox[TTx], error) {
 // ID, Source, Time and ContentType are filled in where they are empty, and Data
 // and Header are copied, so that the caller may reuse them (rule O2). All
 // messages are checked before any of them is added; the error matches ErrInvalid
-// and says which message is wrong and what to do.
+// and says which message is wrong and what to do. A message under the source and
+// id of one that is still in the outbox fails its transaction, with
+// store.ErrDuplicateMessage: here, or instead of its commit.
 func (o *Outbox[TTx]) Enqueue(ctx context.Context, tx TTx, messages ...reprise.Message) error {
 	if len(messages) == 0 {
 		return nil

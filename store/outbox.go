@@ -16,6 +16,10 @@ type Outbox[TTx any] interface {
 	// they are buffered and written once, as the last statement before COMMIT
 	// (rule O1); in any other they are written at once. Messages must be
 	// complete: outbox.Outbox fills in ids and times.
+	//
+	// Source and ID are unique among the messages that are kept, whether waiting
+	// or held: a second one fails with ErrDuplicateMessage, at the latest when its
+	// transaction ends (rule O2).
 	Enqueue(ctx context.Context, tx TTx, messages ...reprise.Message) error
 
 	// Relay is the side of the outbox that delivers.

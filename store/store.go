@@ -42,6 +42,9 @@ var (
 	// ErrLeaseLost: the epoch is no longer the caller's. It must stop, and must
 	// not write again.
 	ErrLeaseLost = errors.New("store: lease lost")
+	// ErrDuplicateMessage: a message was enqueued under the source and id of one
+	// that is still kept. Nothing was kept, and running it again changes nothing.
+	ErrDuplicateMessage = errors.New("store: another message in the outbox has this source and id")
 	// ErrTxMisuse: work ended or tried to end the transaction by itself, or used
 	// it after it had failed. The transaction was rolled back.
 	ErrTxMisuse = errors.New("store: transaction misused by its handler")

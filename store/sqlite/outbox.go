@@ -28,7 +28,7 @@ func (d *Driver) Enqueue(ctx context.Context, tx *sql.Tx, messages ...reprise.Me
 	}
 	return eachFlush(messages, func(query string, args []any) error {
 		_, err := tx.ExecContext(ctx, query, args...)
-		return classify(err)
+		return classify(duplicate(err))
 	})
 }
 
@@ -57,8 +57,17 @@ func (s *session) flush() error {
 	s.batch.messages = true
 	return eachFlush(s.messages, func(query string, args []any) error {
 		_, err := s.conn.Exec(context.Background(), query, args...)
-		return err
+		return duplicate(err)
 	})
+}
+
+// duplicate recognises what SQLite and the trigger on held messages say of a
+// message whose identity is taken.
+func duplicate(err error) error {
+	if err != nil && strings.Contains(err.Error(), "reprise_outbox.source, reprise_outbox.message_id") {
+		return fmt.Errorf("%w: give each event an id of its own, or none: %w", store.ErrDuplicateMessage, err)
+	}
+	return err
 }
 
 // eachFlush makes as few INSERTs of messages as possible.

@@ -156,10 +156,9 @@ func (s *session) hold(h store.Hold, from, to int64) error {
 	n, err := s.conn.Exec(context.Background(),
 		"INSERT INTO reprise_outbox_hold (id, "+messageColumns+", state, attempts, next_at, reason) "+
 			"SELECT id, "+messageColumns+", ?, ?, ?, ? FROM reprise_outbox "+
-			"WHERE id > ? AND id <= ? AND message_id = ? AND source = ? "+
-			"AND id NOT IN (SELECT id FROM reprise_outbox_hold WHERE message_id = ?) ORDER BY id LIMIT 1",
+			"WHERE source = ? AND message_id = ? AND id > ? AND id <= ?",
 		string(h.State), h.Attempts, now().Add(h.Delay).UnixMicro(), h.Reason,
-		from, to, h.Message.ID, h.Message.Source, h.Message.ID)
+		h.Message.Source, h.Message.ID, from, to)
 	if err == nil && n == 0 {
 		return fmt.Errorf("sqlite: message %q of source %q is not in the page", h.Message.ID, h.Message.Source)
 	}
@@ -228,9 +227,9 @@ func (r *relay) Update(ctx context.Context, slot store.Slot, holds []store.Hold)
 }
 
 func (s *session) updateHold(h store.Hold) error {
-	const these = " WHERE message_id = ? AND source = ?"
+	const these = " WHERE source = ? AND message_id = ?"
 	if h.State == store.HoldDelivered {
-		_, err := s.conn.Exec(context.Background(), "DELETE FROM reprise_outbox_hold"+these, h.Message.ID, h.Message.Source)
+		_, err := s.conn.Exec(context.Background(), "DELETE FROM reprise_outbox_hold"+these, h.Message.Source, h.Message.ID)
 		return err
 	}
 	if err := checkHold(h); err != nil {
@@ -238,7 +237,7 @@ func (s *session) updateHold(h store.Hold) error {
 	}
 	_, err := s.conn.Exec(context.Background(),
 		"UPDATE reprise_outbox_hold SET state = ?, attempts = ?, next_at = ?, reason = ?"+these,
-		string(h.State), h.Attempts, now().Add(h.Delay).UnixMicro(), h.Reason, h.Message.ID, h.Message.Source)
+		string(h.State), h.Attempts, now().Add(h.Delay).UnixMicro(), h.Reason, h.Message.Source, h.Message.ID)
 	return err
 }
 

@@ -6,8 +6,12 @@ import (
 	"bytes"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"maps"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -98,7 +102,7 @@ func TestAdvance(t *testing.T) {
 		if b, err := f.Relay().Backlog(t.Context()); err != nil || b.Waiting != 0 || !b.Oldest.IsZero() {
 			t.Errorf("backlog %+v, %v", b, err)
 		}
-		if _, err := f.db.Exec("UPDATE reprise_outbox SET enqueued_at = enqueued_at - 3600000000"); err != nil {
+		if _, err := f.db.Exec("UPDATE reprise_outbox SET message_id = 'old ' || message_id, enqueued_at = enqueued_at - 3600000000"); err != nil {
 			t.Fatal(err)
 		}
 		enqueue(t, f, 2) // new, and kept for an hour
@@ -203,4 +207,89 @@ func TestForeignTransaction(t *testing.T) {
 	if n := f.count("SELECT (SELECT count(*) FROM reprise_outbox) * 10 + (SELECT count(*) FROM reprise_inbox)"); n != 11 {
 		t.Errorf("messages and receipts are %d, want one of each", n)
 	}
+}
+
+// TestMessageIdentity: the identity of a message is taken for as long as its row
+// is kept, waiting, held or retained, and free afterwards.
+func TestMessageIdentity(t *testing.T) {
+	t.Parallel()
+	place := func(t *testing.T, f *fixture, m reprise.Message) error {
+		t.Helper()
+		return f.Transact(t.Context(), func(ctx context.Context, tx *sql.Tx) error { return f.Enqueue(ctx, tx, m) })
+	}
+
+	t.Run("one hold is dropped by its delivery, and no other message", func(t *testing.T) {
+		t.Parallel()
+		f := setup(t, nil)
+		if err := place(t, f, message("m", "")); err != nil {
+			t.Fatal(err)
+		}
+		r, slot := acquire(t, f)
+		p, err := r.Fetch(t.Context(), slot, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hold := store.Hold{Message: p.Messages[0], State: store.HoldRetry, Attempts: 1}
+		if err := r.Advance(t.Context(), slot, p, []store.Hold{hold}); err != nil {
+			t.Fatal(err)
+		}
+		err = place(t, f, message("m", ""))
+		if !errors.Is(err, store.ErrDuplicateMessage) || !strings.Contains(err.Error(), "give each event an id of its own") {
+			t.Errorf("a twin of a held message: error %v, want ErrDuplicateMessage and what to do", err)
+		}
+		hold.State = store.HoldDelivered
+		if err := r.Update(t.Context(), slot, []store.Hold{hold}); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := r.Backlog(t.Context()); err != nil || b != (store.Backlog{}) {
+			t.Errorf("backlog %+v, %v; want none", b, err)
+		}
+		if err := place(t, f, message("m", "")); err != nil {
+			t.Errorf("once nothing is kept of the first: %v", err)
+		}
+	})
+
+	t.Run("a delivered message keeps its identity for its retention", func(t *testing.T) {
+		t.Parallel()
+		f := setup(t, &Options{DeliveredRetention: time.Hour})
+		if err := place(t, f, message("m", "")); err != nil {
+			t.Fatal(err)
+		}
+		if n := deliver(t, f, 10); n != 1 {
+			t.Fatalf("%d delivered, want 1", n)
+		}
+		if err := place(t, f, message("m", "")); !errors.Is(err, store.ErrDuplicateMessage) {
+			t.Errorf("error %v, want ErrDuplicateMessage", err)
+		}
+	})
+
+	t.Run("a twin fails alone in a shared commit", func(t *testing.T) {
+		t.Parallel()
+		f := setup(t, nil)
+		if err := place(t, f, message("m", "")); err != nil {
+			t.Fatal(err)
+		}
+		var refused, kept atomic.Int32
+		var wg sync.WaitGroup
+		for n := range 20 {
+			wg.Go(func() {
+				id := fmt.Sprint("other", n)
+				if n%2 == 0 {
+					id = "m"
+				}
+				switch err := place(t, f, message(id, "")); {
+				case err == nil:
+					kept.Add(1)
+				case errors.Is(err, store.ErrDuplicateMessage):
+					refused.Add(1)
+				default:
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if n := f.count("SELECT count(*) FROM reprise_outbox"); n != 11 || kept.Load() != 10 || refused.Load() != 10 {
+			t.Errorf("%d rows, %d kept, %d refused; want 11, 10, 10", n, kept.Load(), refused.Load())
+		}
+	})
 }

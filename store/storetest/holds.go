@@ -46,6 +46,16 @@ func holdRules[TTx any]() []rule[TTx] {
 			sourceAndID[TTx],
 		},
 		{
+			"O2_identity_is_taken_while_its_message_waits",
+			"A second message of one source and id fails its transaction, whatever else is in it, and the first is delivered.",
+			waitingTwin[TTx],
+		},
+		{
+			"O2_identity_is_taken_while_its_message_is_held",
+			"It fails also while the first is held, so that what becomes of one message is never done to another.",
+			heldTwin[TTx],
+		},
+		{
 			"O7_only_what_was_advanced_over_is_done",
 			"Advance deals with its page only: what was delivered is gone, what was held is held, and all else is still fetched.",
 			advanceIsExact[TTx],

@@ -46,11 +46,32 @@ func changing(d driver, s *sabotage, identity func(*reprise.Intent), stored func
 	}
 }
 
+// unguarded takes a guard of the outbox away before every transaction of the
+// driver.
+func unguarded(statement string) func(driver, *sabotage) driver {
+	return func(d driver, s *sabotage) driver {
+		return broken{driver: d, transact: func(ctx context.Context, work func(ctx context.Context, tx *sql.Tx) error) error {
+			s.exec(statement)
+			return d.Transact(ctx, work)
+		}}
+	}
+}
+
 func identityMutants() []mutant {
 	rename := func(identity func(*reprise.Intent)) func(driver, *sabotage) driver {
 		return func(d driver, s *sabotage) driver { return changing(d, s, identity, func(*store.Completion) {}) }
 	}
 	return []mutant{
+		{
+			name:   "two waiting messages may have one identity",
+			breaks: []string{"O2_identity_is_taken_while_its_message_waits"},
+			wrap:   unguarded("DROP INDEX IF EXISTS reprise_outbox_message"),
+		},
+		{
+			name:   "the identity of a held message is free",
+			breaks: []string{"O2_identity_is_taken_while_its_message_is_held"},
+			wrap:   unguarded("DROP TRIGGER IF EXISTS reprise_outbox_held"),
+		},
 		{
 			name:   "keys are compared without their case",
 			breaks: []string{"K2_keys_are_compared_byte_by_byte", "K4_no_caller_finds_the_record_of_another"},

@@ -62,6 +62,7 @@ CREATE TABLE reprise_outbox (
     header       TEXT, -- JSON; each character stands for one byte
     enqueued_at  INTEGER NOT NULL
 ) STRICT;
+CREATE UNIQUE INDEX reprise_outbox_message ON reprise_outbox (source, message_id);
 
 CREATE TABLE reprise_outbox_hold (
     id           INTEGER PRIMARY KEY, -- of the outbox row, so the order of commits stays
@@ -80,7 +81,14 @@ CREATE TABLE reprise_outbox_hold (
     reason       TEXT    NOT NULL
 ) STRICT;
 CREATE INDEX reprise_outbox_hold_subject ON reprise_outbox_hold (subject, id);
-CREATE INDEX reprise_outbox_hold_message ON reprise_outbox_hold (message_id);
+CREATE UNIQUE INDEX reprise_outbox_hold_message ON reprise_outbox_hold (source, message_id);
+-- A held message is not in reprise_outbox any more, and no other may take its
+-- identity: what is decided about one would be done to both.
+CREATE TRIGGER reprise_outbox_held BEFORE INSERT ON reprise_outbox
+WHEN EXISTS (SELECT 1 FROM reprise_outbox_hold WHERE source = NEW.source AND message_id = NEW.message_id)
+BEGIN
+    SELECT RAISE(ABORT, 'UNIQUE constraint failed: reprise_outbox.source, reprise_outbox.message_id');
+END;
 
 CREATE TABLE reprise_outbox_slot (
     slot        INTEGER PRIMARY KEY,
