@@ -99,7 +99,7 @@ type sessionKey struct{}
 // do runs work within a batch and returns once the batch is committed. work may
 // run several times: when its batch ended through no fault of its own.
 func (w *writer) do(ctx context.Context, work func(*session) error) error {
-	if s, ok := ctx.Value(sessionKey{}).(*session); ok && s.active.Load() {
+	if s, ok := ctx.Value(sessionKey{}).(*session); ok && s.writer == w && s.active.Load() {
 		return fmt.Errorf("%w: it called the store from inside itself and would wait for itself; use its transaction",
 			store.ErrTxMisuse)
 	}

@@ -356,6 +356,17 @@ func TestWaiting(t *testing.T) {
 		}
 	})
 
+	t.Run("a handler may write to another file", func(t *testing.T) {
+		t.Parallel()
+		f, other := setup(t, nil), setup(t, nil)
+		err := f.Transact(t.Context(), func(ctx context.Context, _ *sql.Tx) error {
+			return other.Transact(ctx, func(context.Context, *sql.Tx) error { return nil })
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	})
+
 	t.Run("keeps the order of asking", func(t *testing.T) {
 		t.Parallel()
 		f := setup(t, nil)
