@@ -102,7 +102,7 @@ type Operation struct {
 	// or to Retention if that is longer; 0 for operations that take no key.
 	Tombstone time.Duration
 	// Wait is how long a repeat waits for an attempt in progress before it is
-	// answered 409, in whole milliseconds. Defaults to DefaultWait; 0 for
+	// answered 409, in whole milliseconds, or NoWait. Defaults to DefaultWait; 0 for
 	// operations that take no key.
 	Wait time.Duration
 

@@ -151,7 +151,8 @@ func TestNewRefuses(t *testing.T) {
 		"half a second":        {order, func(op *contract.Operation) { op.Retention = 500 * time.Millisecond }, "whole seconds"},
 		"half a second of tombstone": {order, func(op *contract.Operation) { op.Tombstone = 100*time.Hour + time.Millisecond },
 			"whole seconds"},
-		"a negative wait": {order, func(op *contract.Operation) { op.Wait = -1 }, "not negative"},
+		"half a millisecond": {order, func(op *contract.Operation) { op.Wait = time.Millisecond / 2 }, "NoWait"},
+		"a negative wait":    {order, func(op *contract.Operation) { op.Wait = -1 }, "not negative"},
 
 		"an effect without a name":  {order, func(op *contract.Operation) { op.Effects[0].Name = "" }, "Effects[0].Name"},
 		"an effect twice":           {pay, func(op *contract.Operation) { op.Effects[1].Name = "charge" }, "give each effect its own name"},

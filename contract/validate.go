@@ -18,6 +18,11 @@ const (
 	DefaultWait      = 2 * time.Second
 )
 
+// NoWait is the Operation.Wait under which a repeat does not wait for an attempt in
+// progress: it is answered 409 at once, and the document says 0 milliseconds. It
+// has a value of its own because a Wait of zero is filled in.
+const NoWait time.Duration = 1
+
 // MaxNameLen is the longest name of an operation or an effect, in bytes.
 const MaxNameLen = 64
 
@@ -167,8 +172,8 @@ func (op Operation) validateLifetimes(refuse refuseFunc) {
 	case op.Tombstone < op.Retention:
 		refuse("Tombstone (%v) is shorter than Retention (%v); a key must be refused at least as long as its result is kept, so make Tombstone longer", op.Tombstone, op.Retention)
 	}
-	if op.Wait < 0 || op.Wait%time.Millisecond != 0 {
-		refuse("Wait is %v; use a number of whole milliseconds that is not negative", op.Wait)
+	if op.Wait < 0 || op.Wait%time.Millisecond != 0 && op.Wait != NoWait {
+		refuse("Wait is %v; use a number of whole milliseconds that is not negative, or NoWait", op.Wait)
 	}
 }
 

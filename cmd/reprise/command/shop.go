@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/reprise-go/reprise/cmd/reprise/exit"
 	"github.com/reprise-go/reprise/cmd/reprise/shop"
 )
 
@@ -35,6 +36,9 @@ func newShop() *cobra.Command {
 			if c.Flags().Changed("dev-auth") {
 				config.DevAuth = &devAuth
 			}
+			if err := spellOutZero(&config); err != nil {
+				return err
+			}
 			config.Out = c.OutOrStdout()
 			config.Logger = slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
 			return runShop(untilSignal(c.Context()), config)
@@ -49,7 +53,7 @@ func newShop() *cobra.Command {
 	f.DurationVar(&config.PSPTimeout, "psp-timeout", 5*time.Second, "how long one call of the provider may take")
 	f.StringVar(&config.Sink, "sink", shop.Builtin, "where events go: builtin, to the shop's own fulfilment")
 	f.DurationVar(&config.Lease, "lease", 30*time.Second, "how long a payment is left to a worker that gives no sign of life")
-	f.DurationVar(&config.Wait, "wait", 2*time.Second, "how long a repeat waits for an attempt in progress")
+	f.DurationVar(&config.Wait, "wait", 2*time.Second, "how long a repeat waits for an attempt in progress; 0s answers it at once")
 	f.DurationVar(&config.Retention, "retention", 24*time.Hour, "how long an answer is remembered")
 	f.DurationVar(&config.Tombstone, "tombstone", 720*time.Hour, "how long its key is refused")
 	f.DurationVar(&config.Drain, "drain", 10*time.Second, "how long requests in flight may go on after SIGTERM")
@@ -57,6 +61,26 @@ func newShop() *cobra.Command {
 	f.StringVar(&config.Tokens, "tokens", "", "file of lines TOKEN CALLER [revoked]")
 	f.StringVar(&config.AdminToken, "admin-token", "", "token that the admin listener demands; required off loopback")
 	return c
+}
+
+// spellOutZero gives the durations of the flags that are 0 the meaning that their
+// user had in mind. To shop.Config a zero is a default, and every flag has its own
+// default, so that a zero here was given.
+func spellOutZero(c *shop.Config) error {
+	if c.Wait == 0 {
+		c.Wait = shop.NoWait
+	}
+	if c.Drain == 0 {
+		c.Drain = 1 // What is the least that is more than nothing.
+	}
+	for flag, d := range map[string]time.Duration{
+		"--psp-timeout": c.PSPTimeout, "--lease": c.Lease, "--retention": c.Retention, "--tombstone": c.Tombstone,
+	} {
+		if d == 0 {
+			return exit.Misused("leave it out for its default, or give a duration such as 30s", "%s 0s is no time at all", flag)
+		}
+	}
+	return nil
 }
 
 func runShop(ctx context.Context, config shop.Config) error {

@@ -11,11 +11,15 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/cmd/reprise/exit"
+	"github.com/reprise-go/reprise/contract"
 )
 
 // Builtin is the value of Config.PSP and Config.Sink for what runs in the shop's
 // own process.
 const Builtin = "builtin"
+
+// NoWait is the Config.Wait under which a repeat is answered 409 at once.
+const NoWait = contract.NoWait
 
 // Config says how a shop runs. The zero value of every field is sound.
 type Config struct {
@@ -44,7 +48,7 @@ type Config struct {
 	// process that works on it. Defaults to 30 s; at least 10 ms.
 	Lease time.Duration
 	// Wait is how long a repeat waits for an attempt in progress before it is
-	// answered 409. Defaults to 2 s.
+	// answered 409: whole milliseconds, or NoWait. Defaults to 2 s.
 	Wait time.Duration
 	// Retention is how long an answer is remembered, and Tombstone how long its
 	// key is refused, both from completion, in whole seconds. Default to 24 h and
@@ -131,7 +135,7 @@ func (c Config) check() error {
 	case c.Tombstone < c.Retention:
 		return exit.Misused("both count from completion; make --tombstone at least as long as --retention",
 			"--tombstone %v is shorter than --retention %v", c.Tombstone, c.Retention)
-	case c.Wait%time.Millisecond != 0:
+	case c.Wait%time.Millisecond != 0 && c.Wait != NoWait:
 		return exit.Misused("the contract document states it in milliseconds", "--wait %v must be whole milliseconds", c.Wait)
 	case c.AdminToken == "" && !loopback(c.Admin):
 		return exit.Misused("give --admin-token, or listen on 127.0.0.1",

@@ -37,6 +37,9 @@ func DatabasePath(flag, url string) (string, error) {
 		return "", exit.Misused("say sqlite:PATH, such as sqlite:shop.db", "%s %q has no scheme", flag, url)
 	case scheme != "sqlite":
 		return "", exit.Misused("this build knows sqlite:PATH only", "%s %q: there is no driver for %q", flag, url, scheme)
+	case strings.HasPrefix(path, "//"):
+		return "", exit.Misused("say sqlite:PATH, such as sqlite:shop.db or sqlite:/var/lib/shop.db",
+			"%s %q has slashes before its path, as for a host", flag, url)
 	case path == "":
 		return "", exit.Misused("say sqlite:PATH, such as sqlite:shop.db", "%s %q names no file", flag, url)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/reprise-go/reprise"
 	"github.com/reprise-go/reprise/cmd/reprise/psp"
 	"github.com/reprise-go/reprise/cmd/reprise/shop"
+	"github.com/reprise-go/reprise/contract"
 )
 
 // paid is what one order and one payment with one ref come to.
@@ -356,6 +357,34 @@ func TestPaymentInProgress(t *testing.T) {
 		}
 		w.settle("busy", paid)
 	})
+}
+
+func TestNoWait(t *testing.T) {
+	t.Parallel()
+	w := open(t, func(c *shop.Config) { c.Wait, c.PSPTimeout = shop.NoWait, 20*time.Second })
+	path, key := w.order("impatient"), newKey()
+	w.provider.fault(t, 1, psp.Hang)
+	first := make(chan reply, 1)
+	go func() { first <- w.pay(path, key, "impatient") }()
+	if !eventually(func() bool { return w.provider.fired(t, psp.Hang) == 1 }) {
+		t.Fatal("the fault did not fire")
+	}
+	// Each of these would wait for two seconds by default, and for the first payment
+	// if it waited without end.
+	began := time.Now()
+	for range 20 {
+		w.want(w.pay(path, key, "impatient"), 409, "in-progress")
+	}
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("20 repeats waited %v", took)
+	}
+	if c := send(t, "GET", w.api+contract.Path, nil, nil); !strings.Contains(c.body, `"wait_ms":0,"effects":[{"name":"charge"`) {
+		t.Errorf("the contract promises %v", c)
+	}
+	w.provider.psp.Release()
+	w.want(<-first, 503, "outcome-unknown")
+	w.want(w.insist(path, key, "impatient"), 201, "")
+	w.settle("impatient", paid)
 }
 
 func TestRecovery(t *testing.T) {

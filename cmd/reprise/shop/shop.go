@@ -143,7 +143,7 @@ func (s *Shop) openLedger(context.Context) error {
 		return err
 	}
 	s.ledger, err = ledger.New(s.driver, &ledger.Config{
-		Retention: s.config.Retention, Tombstone: s.config.Tombstone, Wait: s.config.Wait,
+		// Retention, Tombstone and Wait are those of the contract.
 		Lease: s.config.Lease, RecoverEvery: min(max(s.config.Lease/3, minRecoverEvery), maxRecoverEvery),
 		// A payment has to have the time to hear of its provider.
 		WorkTimeout: max(defaultWorkTimeout, 2*s.config.PSPTimeout),
