@@ -31,6 +31,7 @@ type chain struct {
 	next  int           // index of the item that is worked on
 	since time.Time     // when its delivery started; zero while none is under way
 	left  bool          // the slot has gone on without this chain
+	token chan struct{} // where its worker's token is: to be taken out at the end
 	took  time.Duration // of its last delivery
 }
 
@@ -114,11 +115,19 @@ func (b *batch) blockRest(c *chain, behind string) {
 	}
 }
 
+// finish takes the token of c out, and reports whether c had been left.
+func (b *batch) finish(c *chain) (left bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	<-c.token
+	return c.left
+}
+
 // leave goes on without the chains whose delivery has taken longer than
-// patience. Their current messages are held until timeout has passed, when no
+// patience, and moves their tokens to slow as far as there is room. Their current messages are held until timeout has passed, when no
 // delivery of this relay can be under way any more, and what follows them is
 // blocked. It returns those messages, and when to look again.
-func (b *batch) leave(patience, timeout time.Duration) (left []store.Hold, again time.Duration) {
+func (b *batch) leave(patience, timeout time.Duration, slow chan struct{}) (left []store.Hold, again time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	again = patience
@@ -132,6 +141,12 @@ func (b *batch) leave(patience, timeout time.Duration) (left []store.Hold, again
 			continue
 		}
 		c.left, b.attempted = true, true
+		select {
+		case slow <- struct{}{}:
+			<-c.token
+			c.token = slow
+		default:
+		}
 		h := b.holds[c.items[c.next]]
 		h.State, h.Attempts, h.Delay = store.HoldRetry, h.Attempts+1, timeout
 		h.Reason = "its delivery was still under way after " + patience.String()

@@ -26,20 +26,19 @@ func (s *slot) deliver(work context.Context, closing <-chan struct{}, b *batch, 
 		case worker <- struct{}{}:
 			c := waiting[0]
 			waiting = waiting[1:]
+			c.token = s.relay.workers
 			s.workers.Go(func() {
-				left := false
 				defer func() { // also when the sink ends its goroutine, as a test's FailNow does
-					<-s.relay.workers
-					if !left {
+					if !b.finish(c) {
 						ended <- struct{}{}
 					}
 				}()
-				left = !s.serve(work, closing, b, c, source)
+				s.serve(work, closing, b, c, source)
 			})
 		case <-ended:
 			open--
 		case <-patience.C:
-			left, again := b.leave(s.relay.config.Patience, s.relay.config.Timeout)
+			left, again := b.leave(s.relay.config.Patience, s.relay.config.Timeout, s.relay.slow)
 			for _, h := range left {
 				s.left[idOf(h.Message)] = h.Message
 			}
@@ -49,18 +48,17 @@ func (s *slot) deliver(work context.Context, closing <-chan struct{}, b *batch, 
 	}
 }
 
-// serve delivers the messages of one chain. It returns false when the slot has
-// gone on without it.
-func (s *slot) serve(work context.Context, closing <-chan struct{}, b *batch, c *chain, source Wake) bool {
+// serve delivers the messages of one chain, until the slot has gone on without it.
+func (s *slot) serve(work context.Context, closing <-chan struct{}, b *batch, c *chain, source Wake) {
 	for {
 		i, ok := b.current(c)
 		if !ok {
-			return true
+			return
 		}
 		h := b.holds[i]
 		attempted, err := s.attempt(work, closing, b, c, h.Message)
 		if !attempted {
-			return true
+			return
 		}
 		verdict := s.relay.judge(h, err)
 		s.relay.observe(Delivery{
@@ -71,7 +69,7 @@ func (s *slot) serve(work context.Context, closing <-chan struct{}, b *batch, c 
 			s.late = append(s.late, verdict)
 			s.lateMu.Unlock()
 			notify(s.settled)
-			return false
+			return
 		}
 	}
 }

@@ -4,6 +4,8 @@ package outbox_test
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,6 +106,59 @@ func TestRelayOrder(t *testing.T) {
 			if sink.tried() != 5 || len(sink.overlapped()) > 0 {
 				t.Errorf("%d deliveries for 5 messages, overlaps in %v", sink.tried(), sink.overlapped())
 			}
+			r.empty()
+			r.end()
+		})
+	})
+
+	t.Run("more hung subjects than workers hold up nobody else, and give every worker back", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			const workers = 4
+			s := newMemory(1)
+			hung := hungSubjects(2*workers + 1)
+			s.commit(append(hung, msg("b", 1))...)
+			sink := &recorder{answer: hang(20 * time.Second)}
+			r := newRig(t, s, sink, outbox.RelayConfig{Workers: workers})
+			after(3500 * time.Millisecond) // three rounds of workers, each for Patience
+			r.delivered("b1")
+			if got := sink.widest(); got < len(hung) {
+				t.Errorf("%d deliveries at once, want the %d hung ones", got, len(hung))
+			}
+			committed := time.Now()
+			s.commit(msg("b", 2))
+			after(0)
+			if at := sink.times("b2"); len(at) != 1 || at[0].After(committed) {
+				t.Errorf("b2 was delivered at %v, want at once", at)
+			}
+			after(time.Minute)
+			if got := len(sink.done()); got != len(hung)+2 || sink.tried() != got || len(sink.overlapped()) > 0 {
+				t.Errorf("%d delivered in %d deliveries, overlaps in %v; want each of %d once", got, sink.tried(), sink.overlapped(), len(hung)+2)
+			}
+			wantWidth(t, s, sink, workers)
+			r.empty()
+			r.end()
+		})
+	})
+
+	t.Run("beyond Slow, hung subjects keep their workers until they end", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			const workers, slow = 2, 3
+			s := newMemory(1)
+			s.commit(append(hungSubjects(workers+slow+2), msg("b", 1))...)
+			sink := &recorder{answer: hang(20 * time.Second)}
+			r := newRig(t, s, sink, outbox.RelayConfig{Workers: workers, Slow: slow})
+			after(19 * time.Second)
+			if got := sink.widest(); got != workers+slow {
+				t.Errorf("%d deliveries at once, want Workers and Slow: %d", got, workers+slow)
+			}
+			r.delivered()
+			after(time.Minute)
+			if got := len(sink.done()); got != workers+slow+3 || sink.tried() != got {
+				t.Errorf("%d delivered in %d deliveries, want each of %d once", got, sink.tried(), workers+slow+3)
+			}
+			wantWidth(t, s, sink, workers)
 			r.empty()
 			r.end()
 		})
@@ -219,4 +274,37 @@ func TestRelayOrder(t *testing.T) {
 			r.end()
 		})
 	})
+}
+
+// hungSubjects are n messages, each of a subject of its own, that hang delays.
+func hungSubjects(n int) (all []reprise.Message) {
+	for i := range n {
+		all = append(all, msg(fmt.Sprintf("hung%d-", i), 1))
+	}
+	return all
+}
+
+// hang delays the deliveries of hung subjects by d, and those of loose messages
+// by a moment, well within Patience.
+func hang(d time.Duration) func(context.Context, reprise.Message, int) error {
+	return func(_ context.Context, m reprise.Message, _ int) error {
+		switch {
+		case strings.HasPrefix(m.Subject, "hung"):
+			time.Sleep(d)
+		case m.Subject == "":
+			time.Sleep(100 * time.Millisecond)
+		}
+		return nil
+	}
+}
+
+// wantWidth checks that exactly so many workers are free.
+func wantWidth(t *testing.T, s *memory, sink *recorder, workers int) {
+	t.Helper()
+	sink.widest()
+	s.commit(loose(5 * workers)...)
+	after(time.Second)
+	if got := sink.widest(); got != workers {
+		t.Errorf("afterwards %d deliveries at once, want %d: a worker was lost or won", got, workers)
+	}
 }

@@ -45,9 +45,15 @@ type RelayConfig struct {
 	// Batch is how many messages are fetched and recorded together. It is also how
 	// many may be delivered twice when the relay dies. Defaults to 200.
 	Batch int
-	// Workers is how many deliveries run at once, slow ones that the relay has gone
-	// on without included. Defaults to 16.
+	// Workers is how many deliveries run at once, beside those that Slow counts.
+	// Defaults to 16.
 	Workers int
+	// Slow is how many deliveries that have outlasted Patience may be under way
+	// beside Workers. Each keeps its message in memory, and a call to the
+	// destination open. Once there are as many, further slow ones keep their worker
+	// until they end, at the latest after Timeout, and when Workers of them do,
+	// messages of all subjects wait. Defaults to 256.
+	Slow int
 
 	// Order defaults to OrderBlock.
 	Order Order
@@ -61,8 +67,8 @@ type RelayConfig struct {
 	// Timeout is how long one delivery may take. Defaults to 30 s.
 	Timeout time.Duration
 	// Patience is how long one delivery may hold up messages of other subjects.
-	// After it they go on, and the slow one is left to end by itself. Defaults to
-	// 1 s.
+	// After it they go on, and the slow one is left to end by itself, as far as
+	// Slow allows. Defaults to 1 s.
 	Patience time.Duration
 	// Probe is the longest pause between two deliveries that find out whether an
 	// unavailable destination is back. Defaults to 10 s.
@@ -91,6 +97,7 @@ type Relay struct {
 	config  RelayConfig
 	gate    *gate
 	workers chan struct{} // one token per delivery under way
+	slow    chan struct{} // where those that were left put theirs, while there is room
 	running atomic.Bool
 
 	slotsMu sync.Mutex
@@ -117,6 +124,7 @@ func NewRelay(s store.Relay, sink Sink, c *RelayConfig) (*Relay, error) {
 		store: s, sink: sink, config: config,
 		gate:    newGate(config.PollMin, max(config.Probe, config.PollMin)),
 		workers: make(chan struct{}, config.Workers),
+		slow:    make(chan struct{}, config.Slow),
 		slots:   make(map[*slot]struct{}),
 		stats:   Stats{Wakes: make(map[Wake]uint64)},
 	}, nil
@@ -129,6 +137,7 @@ func (c *RelayConfig) complete() error {
 		option("Slots", &c.Slots, math.MaxInt32),
 		option("Batch", &c.Batch, 200),
 		option("Workers", &c.Workers, 16),
+		option("Slow", &c.Slow, 256),
 		option("MaxAttempts", &c.MaxAttempts, 10),
 		option("RetryBase", &c.RetryBase, time.Second),
 		option("RetryCap", &c.RetryCap, 10*time.Minute),
