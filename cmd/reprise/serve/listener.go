@@ -31,6 +31,10 @@ const (
 	// answered. A client that is still sending when the connection is closed is
 	// told of a reset, and not of the answer.
 	maxDiscard = 32 << 20
+
+	// silentGrace is how long a connection on which no request has come yet is left
+	// open when the listener ends.
+	silentGrace = 200 * time.Millisecond
 )
 
 // Listener is one address that is listened on.
@@ -38,6 +42,7 @@ type Listener struct {
 	role   string
 	net    net.Listener
 	server *http.Server
+	conns  connections
 }
 
 // Listen takes addr, so that a port in use is found before anything else is
@@ -53,14 +58,17 @@ func Listen(ctx context.Context, role, addr string, h http.Handler, log *slog.Lo
 		return nil, exit.Refused("stop what listens there, or choose another port; port 0 takes a free one",
 			"the %s listener can't listen: %w", role, err)
 	}
-	return &Listener{role: role, net: l, server: &http.Server{
+	listener := &Listener{role: role, net: l}
+	listener.server = &http.Server{
 		Handler:           discarding(h),
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
+		ConnState:         listener.conns.note,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-	}}, nil
+	}
+	return listener, nil
 }
 
 // discarding answers with h and takes what h has left of the request, so that
@@ -95,7 +103,8 @@ func (l *Listener) OnDrain(f func()) { l.server.RegisterOnShutdown(f) }
 
 // Run answers until ctx ends. Then it takes no further request and waits until
 // those in flight are answered, for at most drain; what is left by then is cut
-// off, which is an error.
+// off, which is an error. A connection on which no request has come is not waited
+// for, but what is under way gets a moment to arrive.
 func (l *Listener) Run(ctx context.Context, drain time.Duration) error {
 	failed := make(chan error, 1)
 	go func() { failed <- l.server.Serve(l.net) }()
@@ -106,11 +115,20 @@ func (l *Listener) Run(ctx context.Context, drain time.Duration) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
 	defer cancel()
-	if err := l.server.Shutdown(ctx); err != nil {
-		_ = l.server.Close()
-		return fmt.Errorf("the %s listener was closed with requests in flight after %v", l.role, drain)
+	defer time.AfterFunc(min(silentGrace, drain/2), l.conns.closeSilent).Stop()
+	if l.server.Shutdown(ctx) == nil {
+		return nil
 	}
-	return nil
+	cut := l.conns.active()
+	_ = l.server.Close()
+	if cut == 0 {
+		return nil
+	}
+	return &exit.Error{
+		Code: exit.Failure,
+		Hint: "what became of them is told by the same requests under the same keys; a longer drain lets them end",
+		Err:  fmt.Errorf("the %s listener was closed with requests in flight after %v", l.role, drain),
+	}
 }
 
 // Close gives the address back. It is for a listener that is not run after all.

@@ -4,11 +4,14 @@ package serve_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -78,8 +81,12 @@ func TestRun(t *testing.T) {
 			stop()
 			<-drains
 			if row.cut {
-				if err := <-ended; err == nil || !strings.Contains(err.Error(), "in flight") {
+				err := <-ended
+				if err == nil || !strings.Contains(err.Error(), "in flight") || exit.CodeOf(err) != exit.Failure {
 					t.Errorf("ended with %v", err)
+				}
+				if e, ok := errors.AsType[*exit.Error](err); !ok || e.Hint == "" {
+					t.Errorf("%v has no hint", err)
 				}
 				close(release)
 				if body := <-answered; body != "" {
@@ -96,6 +103,86 @@ func TestRun(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRunWithSilentConnections ends a listener while somebody is connected who
+// says nothing, or has not finished what they say.
+func TestRunWithSilentConnections(t *testing.T) {
+	t.Parallel()
+	dial := func(t *testing.T, l *serve.Listener, says string) net.Conn {
+		t.Helper()
+		conn, err := net.Dial("tcp", l.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		if _, err := io.WriteString(conn, says); err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	// accepted waits until the listener knows of every connection made before.
+	accepted := func(t *testing.T, l *serve.Listener) {
+		t.Helper()
+		conn := dial(t, l, "GET /quick HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		if answer, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 200") {
+			t.Fatalf("%q, %v", answer, err)
+		}
+	}
+	for name, drain := range map[string]time.Duration{"with a long drain": time.Minute, "with a short one": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := listen(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- l.Run(ctx, drain) }()
+			silent := []net.Conn{dial(t, l, ""), dial(t, l, "POST /orders HTTP/1.1\r\nHost: ")}
+			accepted(t, l)
+			began := time.Now()
+			stop()
+			if err := <-ended; err != nil {
+				t.Errorf("ended with %v, although no request was in flight", err)
+			}
+			if took := time.Since(began); took > 4*time.Second { // Shutdown itself takes 5 s.
+				t.Errorf("waited %v for somebody who says nothing", took)
+			}
+			for _, conn := range silent {
+				if err := conn.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+					t.Fatal(err)
+				}
+				if n, err := conn.Read(make([]byte, 1)); n != 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("the connection is still open: %d, %v", n, err)
+				}
+			}
+		})
+	}
+	t.Run("beside a request, which ends", func(t *testing.T) {
+		t.Parallel()
+		arrived, release := make(chan struct{}), make(chan struct{})
+		l := listen(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			close(arrived)
+			<-release
+			_, _ = io.WriteString(w, "done")
+		}))
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- l.Run(ctx, time.Minute) }()
+		silent := dial(t, l, "")
+		slow := dial(t, l, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+		<-arrived
+		stop()
+		// The silent one goes first: by then the grace is over.
+		if n, err := silent.Read(make([]byte, 1)); n != 0 || err == nil {
+			t.Errorf("read %d, %v", n, err)
+		}
+		close(release)
+		if answer, err := io.ReadAll(slow); err != nil || !strings.HasSuffix(string(answer), "done") {
+			t.Errorf("answered %q, %v", answer, err)
+		}
+		if err := <-ended; err != nil {
+			t.Errorf("ended with %v", err)
+		}
+	})
 }
 
 func TestProblems(t *testing.T) {
