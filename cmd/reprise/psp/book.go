@@ -100,7 +100,7 @@ func (b *book) charge(ctx context.Context, key reprise.Key, q chargeRequest, sta
 	defer func() { _ = tx.Rollback() }()
 	c, source, err := lookUp(ctx, tx, key, now)
 	switch {
-	case err == nil && (c.Reference != q.Reference || c.Amount != *q.Amount || c.Currency != q.Currency || source != q.Source):
+	case err == nil && (c.Reference != q.Reference || c.Amount != int64(q.Amount) || c.Currency != q.Currency || source != q.Source):
 		return c, true, errOtherParameters
 	case err == nil:
 		return c, true, nil
@@ -108,7 +108,7 @@ func (b *book) charge(ctx context.Context, key reprise.Key, q chargeRequest, sta
 		return c, false, err
 	}
 	c = Charge{
-		ID: "ch_" + rand.Text(), Reference: q.Reference, Amount: *q.Amount, Currency: q.Currency,
+		ID: "ch_" + rand.Text(), Reference: q.Reference, Amount: int64(q.Amount), Currency: q.Currency,
 		Status: status, CreatedAt: now.UTC().Truncate(time.Millisecond),
 	}
 	res, err := tx.ExecContext(ctx,

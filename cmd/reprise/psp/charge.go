@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise"
+	"github.com/reprise-go/reprise/ledgerhttp"
 	"github.com/reprise-go/reprise/wire"
 )
 
@@ -37,21 +38,33 @@ type Charge struct {
 	CreatedAt time.Time `json:"created_at"`
 }
 
+// createdAt has as many digits for every moment, so that its texts are in order.
+const createdAt = "2006-01-02T15:04:05.000Z07:00"
+
+// MarshalJSON implements json.Marshaler.
+func (c Charge) MarshalJSON() ([]byte, error) {
+	type plain Charge
+	return json.Marshal(struct {
+		plain
+		CreatedAt string `json:"created_at"`
+	}{plain(c), c.CreatedAt.Format(createdAt)})
+}
+
 // chargeRequest is the body of POST /charges. The fields are what a repeat of
 // the key is compared by.
 type chargeRequest struct {
-	Reference string `json:"reference"`
-	Amount    *int64 `json:"amount"`
-	Currency  string `json:"currency"`
-	Source    string `json:"source"`
+	Reference string             `json:"reference"`
+	Amount    ledgerhttp.Integer `json:"amount"`
+	Currency  string             `json:"currency"`
+	Source    string             `json:"source"`
 }
 
 func (q chargeRequest) check() error {
 	switch {
 	case q.Reference == "":
 		return errors.New("the charge has no reference")
-	case q.Amount == nil || *q.Amount < 0:
-		return errors.New("amount must be an integer in minor units, 0 or more")
+	case q.Amount < 1:
+		return errors.New("amount must be an integer in minor units, 1 or more")
 	case q.Currency == "":
 		return errors.New("the charge has no currency")
 	case q.Source == "":
@@ -106,7 +119,7 @@ func (p *Provider) decide(ctx context.Context, key reprise.Key, q chargeRequest)
 		}
 	}
 	status := Captured
-	if *q.Amount > p.config.DeclineOver {
+	if int64(q.Amount) > p.config.DeclineOver {
 		status = Declined
 	}
 	return p.book.charge(ctx, key, q, status, p.config.Now())

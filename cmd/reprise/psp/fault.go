@@ -89,9 +89,9 @@ func (p *Provider) orderFaults(w http.ResponseWriter, r *http.Request) {
 	err := readJSON(w, r, &q)
 	switch {
 	case err != nil:
-	case q.Next < 0:
-		err = errors.New("next must be 0 or more")
-	case q.Next > 0 && !slices.Contains(allFaults, q.Fault):
+	case q.Next < 1:
+		err = errors.New("next must be 1 or more")
+	case !slices.Contains(allFaults, q.Fault):
 		err = fmt.Errorf("fault must be one of %v", allFaults)
 	}
 	if err != nil {

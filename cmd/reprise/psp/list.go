@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"time"
 
 	"github.com/reprise-go/reprise"
 	"github.com/reprise-go/reprise/wire"
@@ -65,8 +64,8 @@ func readPage(rawQuery string) (page, error) {
 		return p, errors.New("the query can't be read")
 	}
 	for name, values := range q {
-		if len(values) != 1 {
-			return p, fmt.Errorf("the query parameter %q is given %d times", name, len(values))
+		if len(values) != 1 || values[0] == "" {
+			return p, fmt.Errorf("the query parameter %q must be given once, with a value", name)
 		}
 		switch name {
 		case "reference":
@@ -102,7 +101,7 @@ func (p *Provider) settlement(w http.ResponseWriter, r *http.Request) {
 		for _, c := range found {
 			_ = out.Write([]string{
 				c.ID, c.Reference, strconv.FormatInt(c.Amount, 10), c.Currency, c.Status,
-				c.CreatedAt.Format(time.RFC3339Nano),
+				c.CreatedAt.Format(createdAt),
 			})
 		}
 		out.Flush()

@@ -3,7 +3,8 @@
 // Package psp simulates a payment-service provider: a system of somebody else,
 // with its own database and its own idea of idempotency, and with faults that
 // can be ordered. It deliberately uses nothing of the library's ledger, because
-// the systems that people call don't either.
+// the systems that people call don't either. It reads numbers and keys as the
+// library does.
 //
 // A charge is recognised by its Idempotency-Key for KeyLife. The same key with
 // the same parameters gives the charge that was made, with other parameters 400,
@@ -12,6 +13,7 @@ package psp
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -87,12 +89,23 @@ func (p *Provider) Close() error {
 // Handler returns the provider's API.
 func (p *Provider) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /charges", p.charge)
+	mux.HandleFunc("POST /charges", withoutQuery(p.charge))
 	mux.HandleFunc("GET /charges", p.list)
-	mux.HandleFunc("GET /charges.csv", p.settlement)
-	mux.HandleFunc("POST /faults", p.orderFaults)
-	mux.HandleFunc("GET /faults", p.showFaults)
+	mux.HandleFunc("GET /charges.csv", withoutQuery(p.settlement))
+	mux.HandleFunc("POST /faults", withoutQuery(p.orderFaults))
+	mux.HandleFunc("GET /faults", withoutQuery(p.showFaults))
 	return serve.Problems(mux)
+}
+
+// withoutQuery refuses query parameters where there are none.
+func withoutQuery(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.RawQuery != "" {
+			invalid(w, errors.New("this resource has no query parameters"))
+			return
+		}
+		h(w, r)
+	}
 }
 
 // desk knows the keys that are being worked on. It only makes a concurrent

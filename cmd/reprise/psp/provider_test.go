@@ -166,6 +166,16 @@ func TestCharge(t *testing.T) {
 		}
 		m.count("r2", 2)
 	})
+	t.Run("captured once for every spelling of the amount", func(t *testing.T) {
+		for _, spelling := range []string{"500", "500.0", "5e2", "5.0e2", "50E+1"} {
+			r := m.do("POST", "/charges", "spelled",
+				`{"reference":"spelled","amount":`+spelling+`,"currency":"EUR","source":"card"}`)
+			if r.status != 200 || r.charge(t).Amount != 500 {
+				t.Errorf("%s: %d %s", spelling, r.status, r.body)
+			}
+		}
+		m.count("spelled", 1)
+	})
 	t.Run("refused with other parameters", func(t *testing.T) {
 		m.charge("k4", "r4", 1)
 		if r := m.charge("k4", "r4", 2); r.status != 400 || !strings.Contains(string(r.body), "key-reused") {
@@ -208,6 +218,9 @@ func TestChargeOfBadInput(t *testing.T) {
 		"unknown member":    {"k", `{"reference":"r","amount":1,"currency":"EUR","source":"card","tip":1}`},
 		"no reference":      {"k", `{"amount":1,"currency":"EUR","source":"card"}`},
 		"no amount":         {"k", `{"reference":"r","currency":"EUR","source":"card"}`},
+		"amount of null":    {"k", `{"reference":"r","amount":null,"currency":"EUR","source":"card"}`},
+		"amount as a text":  {"k", `{"reference":"r","amount":"1","currency":"EUR","source":"card"}`},
+		"amount of nothing": {"k", `{"reference":"r","amount":0,"currency":"EUR","source":"card"}`},
 		"negative amount":   {"k", `{"reference":"r","amount":-1,"currency":"EUR","source":"card"}`},
 		"fractional amount": {"k", `{"reference":"r","amount":1.5,"currency":"EUR","source":"card"}`},
 		"no currency":       {"k", `{"reference":"r","amount":1,"source":"card"}`},
@@ -335,7 +348,7 @@ func TestFaults(t *testing.T) {
 	t.Run("are refused if unknown", func(t *testing.T) {
 		t.Parallel()
 		m := open(t, psp.Config{})
-		for _, body := range []string{`{"next":1,"fault":"fire"}`, `{"next":-1,"fault":"500"}`, `{"next":1}`, `{`} {
+		for _, body := range []string{`{"next":1,"fault":"fire"}`, `{"next":-1,"fault":"500"}`, `{"next":0,"fault":"500"}`, `{"fault":"500"}`, `{"next":1}`, `{}`, `{`} {
 			if r := m.do("POST", "/faults", "", body); r.status != 400 {
 				t.Errorf("%s: %d", body, r.status)
 			}
@@ -344,16 +357,18 @@ func TestFaults(t *testing.T) {
 			t.Errorf("charge: %d", r.status)
 		}
 	})
-	t.Run("can be taken back", func(t *testing.T) {
+	t.Run("can be exchanged for others", func(t *testing.T) {
 		t.Parallel()
 		m := open(t, psp.Config{})
 		m.order(3, psp.ErrorBefore)
-		if r := m.do("POST", "/faults", "", `{"next":0}`); r.status != 200 {
-			t.Fatalf("%d %s", r.status, r.body)
-		}
-		if r := m.charge("k", "r", 1); r.status != 200 || m.fired(psp.ErrorBefore) != 0 {
+		m.order(1, psp.Conflict)
+		if r := m.charge("k", "r", 1); r.status != 409 || m.fired(psp.ErrorBefore) != 0 || m.fired(psp.Conflict) != 1 {
 			t.Errorf("charge: %d", r.status)
 		}
+		if r := m.charge("k", "r", 1); r.status != 200 {
+			t.Errorf("charge: %d", r.status)
+		}
+		m.count("r", 1)
 	})
 }
 
@@ -413,8 +428,29 @@ func TestList(t *testing.T) {
 			t.Errorf("%d %s", r.status, r.body)
 		}
 	})
+	t.Run("400 for a query where there is none", func(t *testing.T) {
+		for _, request := range []string{"POST /charges", "GET /charges.csv", "GET /faults", "POST /faults"} {
+			method, path, _ := strings.Cut(request, " ")
+			body := map[string]string{
+				"POST /charges": `{"reference":"query","amount":1,"currency":"EUR","source":"card"}`, "POST /faults": `{"next":1,"fault":"500"}`,
+			}[request]
+			if r := m.do(method, path+"?x=1", "query", body); r.status != 400 || r.header.Get("Content-Type") != "application/problem+json" {
+				t.Errorf("%s: %d %s", request, r.status, r.body)
+			}
+		}
+		m.count("query", 0)
+	})
+	t.Run("times that are in order as texts", func(t *testing.T) {
+		m := open(t, psp.Config{Now: func() time.Time { return time.Date(2026, 12, 1, 12, 0, 0, 120_000_000, time.FixedZone("", 3600)) }})
+		m.charge("k", "r", 1)
+		for path, want := range map[string]string{"/charges": `"created_at":"2026-12-01T11:00:00.120Z"`, "/charges.csv": ",2026-12-01T11:00:00.120Z\n"} {
+			if r := m.do("GET", path, "", ""); !strings.Contains(string(r.body), want) {
+				t.Errorf("%s: %s; want %s", path, r.body, want)
+			}
+		}
+	})
 	t.Run("400 for a query that is none", func(t *testing.T) {
-		for _, q := range []string{"limit=0", "limit=1001", "limit=x", "bogus=1", "after=nobody", "limit=1&limit=2", "%zz"} {
+		for _, q := range []string{"limit=0", "limit=1001", "limit=x", "bogus=1", "after=nobody", "limit=1&limit=2", "%zz", "reference=", "after=", "limit="} {
 			if r := m.do("GET", "/charges?"+q, "", ""); r.status != 400 {
 				t.Errorf("%s: %d", q, r.status)
 			}

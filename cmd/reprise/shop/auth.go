@@ -28,8 +28,8 @@ type tokens struct {
 	file string
 	// dev says whether dev-auth is on.
 	dev bool
-	// known maps the digest of a token to its caller, so that looking one up takes
-	// the same time whatever it begins with.
+	// known maps the digest of a token to its caller, which is empty if the token is
+	// revoked, so that looking one up takes the same time whatever it begins with.
 	known atomic.Pointer[map[[sha256.Size]byte]reprise.Caller]
 }
 
@@ -55,7 +55,8 @@ func (t *tokens) reload() error {
 	return nil
 }
 
-// readTokens adds the tokens that hold to known. Empty lines and lines that begin
+// readTokens adds the tokens to known, those that are revoked without a caller: the
+// file decides on every token in it, also against dev-auth. Empty lines and lines that begin
 // with # are nothing.
 func readTokens(text []byte, known map[[sha256.Size]byte]reprise.Caller) error {
 	seen := make(map[string]bool)
@@ -73,9 +74,11 @@ func readTokens(text []byte, known map[[sha256.Size]byte]reprise.Caller) error {
 			return fmt.Errorf("line %d has the token of an earlier line", n)
 		}
 		seen[fields[0]] = true
-		if !revoked {
-			known[sha256.Sum256([]byte(fields[0]))] = reprise.Caller(fields[1])
+		caller := reprise.Caller(fields[1])
+		if revoked {
+			caller = ""
 		}
+		known[sha256.Sum256([]byte(fields[0]))] = caller
 	}
 	return lines.Err()
 }
@@ -86,8 +89,11 @@ func (t *tokens) caller(r *http.Request) (reprise.Caller, error) {
 	if !ok {
 		return "", errNoCredentials
 	}
-	if c, ok := (*t.known.Load())[sha256.Sum256([]byte(token))]; ok {
+	switch c, listed := (*t.known.Load())[sha256.Sum256([]byte(token))]; {
+	case c != "":
 		return c, nil
+	case listed:
+		return "", errNoCredentials
 	}
 	if name, ok := strings.CutPrefix(token, devPrefix); ok && t.dev && name != "" {
 		return reprise.Caller(name), nil

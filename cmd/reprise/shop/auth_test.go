@@ -107,6 +107,22 @@ func TestTokens(t *testing.T) {
 		w.want(w.as("Bearer dev-alice"), 200, "")
 		w.want(w.as("Bearer fresh"), 200, "")
 	})
+	t.Run("dev-auth does not let in whom the file has revoked or named otherwise", func(t *testing.T) {
+		on := true
+		write("dev-mallory alice revoked\ndev-robert bob\n")
+		w := open(t, func(c *shop.Config) { c.Tokens, c.DevAuth = file, &on })
+		order := call{method: "POST", path: "/orders", key: newKey(), body: orderBody("dev"), caller: "mallory"}
+		w.want(w.do(order), 401, "unauthenticated")
+		if n := pages(t, w.admin, "/ledger"); len(n) != 0 {
+			t.Errorf("a revoked token came to the ledger: %v", n)
+		}
+		order.caller = "robert"
+		w.want(w.do(order), 201, "")
+		if e := effectsOf(t, w.admin, "bob", "dev"); e.Orders != 1 {
+			t.Errorf("%+v", e)
+		}
+		w.want(w.as("Bearer dev-alice"), 200, "")
+	})
 }
 
 func TestTokenFilesThatAreNone(t *testing.T) {

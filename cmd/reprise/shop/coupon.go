@@ -36,15 +36,16 @@ type redemption struct {
 func (r redemption) path() string { return coupon{Code: r.Code}.path() + "/redemptions/" + r.ID }
 
 type newCoupon struct {
-	Code  string             `json:"code"`
-	Stock ledgerhttp.Integer `json:"stock"`
+	Code string `json:"code"`
+	// Stock is nil if it is missing: a coupon of no use must be asked for.
+	Stock *ledgerhttp.Integer `json:"stock"`
 
 	caller reprise.Caller
 }
 
 func readNewCoupon(r *ledgerhttp.Request) (newCoupon, error) {
 	in, err := ledgerhttp.DecodeJSON[newCoupon](r)
-	if err == nil && in.Stock < 0 {
+	if err == nil && (in.Stock == nil || *in.Stock < 0) {
 		err = ledgerhttp.Invalid("stock must be a whole number of at least 0")
 	}
 	in.caller = r.Caller
@@ -62,7 +63,7 @@ func pathSegment(name, v string) error {
 // createCoupon makes a coupon. That the caller has one of this code already is a
 // decision: the key that asked is answered with it from then on.
 func (s *Shop) createCoupon(ctx context.Context, tx *sql.Tx, in newCoupon) (reprise.Result, error) {
-	c := coupon{Code: in.Code, Stock: int64(in.Stock)}
+	c := coupon{Code: in.Code, Stock: int64(*in.Stock)}
 	made, err := tx.ExecContext(ctx, `INSERT INTO coupons (caller, code, stock) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`,
 		in.caller, c.Code, c.Stock)
 	if err != nil {

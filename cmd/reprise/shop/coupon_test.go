@@ -42,6 +42,19 @@ func TestCreateCoupon(t *testing.T) {
 			t.Error(again)
 		}
 	})
+	t.Run("400 without a stock, which burns no key, and 201 with none in stock", func(t *testing.T) {
+		w := w.in(t)
+		key := newKey()
+		for _, body := range []string{
+			`{"code":"EMPTY"}`, `{"code":"EMPTY","stock":null}`, `{"code":"EMPTY","stock":-1}`, `{"code":"EMPTY","stock":0.5}`,
+		} {
+			w.want(w.do(call{method: "POST", path: "/coupons", key: key, body: body}), 400, "invalid")
+		}
+		w.want(w.redeem(newKey(), "EMPTY", "empty"), 404, "not-found")
+		w.want(w.coupon(key, "EMPTY", 0), 201, "")
+		w.want(w.redeem(newKey(), "EMPTY", "empty"), 409, "coupon-exhausted")
+		w.settle("empty", effects{})
+	})
 	t.Run("belongs to its caller", func(t *testing.T) {
 		w := w.in(t)
 		w.want(w.coupon(newKey(), "MINE", 1), 201, "")
