@@ -25,7 +25,7 @@ type Options struct {
 // demo could not be played, never that a count was wrong: that is in the report.
 func Run(ctx context.Context, o Options) (report Report, err error) {
 	began := time.Now()
-	report.Seed = began.UnixNano()
+	report.Seed = began.UnixMilli() // Below 2^53, so that every reader of JSON gets it right.
 	st := &story{w: o.Story}
 
 	dir, dispose, err := workDir(o.Keep)
@@ -41,7 +41,7 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 		st.printf("\n[%d/%d]", i+1, len(breakpoints))
 		report.Scenarios = append(report.Scenarios, w.play(ctx, sc, st))
 	}
-	report.Seconds = time.Since(began).Round(time.Millisecond).Seconds()
+	report.Seconds = seconds(time.Since(began))
 	report.judge()
 	st.table(report)
 	if o.Serve != nil {

@@ -2,6 +2,8 @@
 
 package demo
 
+import "time"
+
 // Verdict is how a scenario, or the whole demo, ended.
 type Verdict string
 
@@ -43,6 +45,12 @@ type Result struct {
 	Seconds     float64  `json:"seconds"`
 	Verdict     Verdict  `json:"verdict"`
 	Notes       []string `json:"notes,omitempty"`
+}
+
+// seconds is d in seconds, to the millisecond. The quotient is the float64 next to
+// it, which is written with no more than three digits after the point.
+func seconds(d time.Duration) float64 {
+	return float64(d.Round(time.Millisecond).Milliseconds()) / 1000
 }
 
 // judge sets the verdict from the counts.

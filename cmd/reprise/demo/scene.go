@@ -39,7 +39,7 @@ func (w *world) play(ctx context.Context, sc scenario, st *story) Result {
 	if err == nil {
 		err = s.countEffects(ctx)
 	}
-	s.result.Seconds = time.Since(began).Round(time.Millisecond).Seconds()
+	s.result.Seconds = seconds(time.Since(began))
 	if err != nil {
 		s.wrong("the scenario could not be played to its end: %v", err)
 	}

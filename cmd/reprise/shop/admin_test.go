@@ -161,6 +161,7 @@ func TestContract(t *testing.T) {
 	if _, err := contract.Parse([]byte(r.body)); err != nil {
 		t.Error(err)
 	}
+	wantProblem(t, send(t, "GET", w.api+contract.Path+"?version=2", nil, nil), 400, "invalid")
 	type effect struct{ Name, By string }
 	type operation struct {
 		Name, Method, Path, Safety, Key, Precondition, Mode string

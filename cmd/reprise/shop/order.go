@@ -33,15 +33,15 @@ const (
 // order is what a caller has ordered. Amounts are in minor units, for the whole
 // order and not for each piece.
 type order struct {
-	ID        string    `json:"id"`
-	Ref       string    `json:"ref"`
-	SKU       string    `json:"sku"`
-	Quantity  int64     `json:"quantity"`
-	Amount    int64     `json:"amount"`
-	Currency  string    `json:"currency"`
-	Status    string    `json:"status"`
-	Version   int64     `json:"version"`
-	CreatedAt time.Time `json:"created_at"`
+	ID        string `json:"id"`
+	Ref       string `json:"ref"`
+	SKU       string `json:"sku"`
+	Quantity  int64  `json:"quantity"`
+	Amount    int64  `json:"amount"`
+	Currency  string `json:"currency"`
+	Status    string `json:"status"`
+	Version   int64  `json:"version"`
+	CreatedAt moment `json:"created_at"`
 
 	caller reprise.Caller
 }
@@ -231,7 +231,7 @@ func scanOrder(scan func(...any) error) (order, error) {
 	var o order
 	var created int64
 	err := scan(&o.ID, &o.Ref, &o.SKU, &o.Quantity, &o.Amount, &o.Currency, &o.Status, &o.Version, &created)
-	o.CreatedAt = time.UnixMilli(created).UTC()
+	o.CreatedAt = moment{time.UnixMilli(created).UTC()}
 	return o, err
 }
 

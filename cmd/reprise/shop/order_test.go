@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise"
+	"github.com/reprise-go/reprise/cmd/reprise/shop"
 )
 
 func newKey() string { return string(reprise.NewKey()) }
@@ -41,7 +42,7 @@ func TestCreateOrder(t *testing.T) {
 		if r.header.Get("Location") != "/orders/"+r.text("id") || r.header.Get("ETag") != `"1"` {
 			t.Errorf("Location %q, ETag %q", r.header.Get("Location"), r.header.Get("ETag"))
 		}
-		if at, err := time.Parse(time.RFC3339, r.text("created_at")); err != nil || time.Since(at).Abs() > time.Minute {
+		if at, err := time.Parse("2006-01-02T15:04:05.000Z", r.text("created_at")); err != nil || time.Since(at).Abs() > time.Minute {
 			t.Errorf("created_at %q", r.text("created_at"))
 		}
 		expires, err := time.Parse(time.RFC1123, r.header.Get("Idempotency-Expires"))
@@ -166,6 +167,18 @@ func TestCreateOrder(t *testing.T) {
 		w.settle(won, effects{Orders: 1, Events: counts{"order.created": 1}})
 		w.settle(lost, effects{})
 	})
+}
+
+func TestMoment(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)
+	for ms, want := range map[int]string{
+		0: `"2026-12-01T12:00:00.000Z"`, 120: `"2026-12-01T12:00:00.120Z"`, 999: `"2026-12-01T12:00:00.999Z"`,
+	} {
+		if got, err := json.Marshal(shop.Moment(at.Add(time.Duration(ms) * time.Millisecond))); err != nil || string(got) != want {
+			t.Errorf("%d ms: %s, %v; want %s", ms, got, err, want)
+		}
+	}
 }
 
 func TestReadOrder(t *testing.T) {

@@ -234,6 +234,15 @@ func TestPayWithProviderInTrouble(t *testing.T) {
 		if r := send(t, "GET", w.admin+"/effects?caller=alice&ref=away", nil, nil); r.status != 503 {
 			t.Errorf("effects are told although the provider can't be asked: %v", r)
 		}
+		// What has no payment needs no provider to be counted.
+		w.order("unpaid")
+		w.want(w.coupon(newKey(), "AWAY", 1), 201, "")
+		w.want(w.redeem(newKey(), "AWAY", "redeemed"), 201, "")
+		for ref, want := range map[string]effects{"unpaid": {Orders: 1}, "redeemed": {Redemptions: 1}, "none": {}} {
+			if e := effectsOf(t, w.admin, "alice", ref); e.Orders != want.Orders || e.Redemptions != want.Redemptions || e.Charges != 0 {
+				t.Errorf("%s: %+v", ref, e)
+			}
+		}
 	})
 }
 

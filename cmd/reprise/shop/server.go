@@ -10,6 +10,7 @@ import (
 	"github.com/reprise-go/reprise"
 	"github.com/reprise-go/reprise/cmd/reprise/serve"
 	"github.com/reprise-go/reprise/ledgerhttp"
+	"github.com/reprise-go/reprise/wire"
 )
 
 // api is what callers may do. Method and path of each endpoint are those of the
@@ -29,8 +30,19 @@ func (s *Shop) api() http.Handler {
 	write(a, opCreateCoupon, readNewCoupon, s.createCoupon)
 	write(a, opRedeemCoupon, readNewRedemption, s.redeemCoupon)
 
-	a.handle(opGetContract, ledgerhttp.ContractHandler(s.contract))
+	a.handle(opGetContract, withoutQuery(ledgerhttp.ContractHandler(s.contract)))
 	return serve.Problems(a.mux)
+}
+
+// withoutQuery refuses query parameters, as noQuery does where a request is decoded.
+func withoutQuery(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := noQuery(&ledgerhttp.Request{Request: r}); err != nil {
+			wire.ProblemOf(err).Write(w)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // api is the contract on its way to becoming routes.

@@ -298,5 +298,13 @@ func derivedID(kind string, derived reprise.Key) string {
 	return kind + "_" + strings.ReplaceAll(string(derived), "-", "")
 }
 
-// now is the time of a business fact, to the precision that it is stored with.
-func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }
+// moment is the time of a business fact, to the precision that it is stored with.
+// Its text always has as many digits, so that texts are in the order of their times.
+type moment struct{ time.Time }
+
+func now() moment { return moment{time.Now().UTC().Truncate(time.Millisecond)} }
+
+// MarshalJSON implements json.Marshaler.
+func (m moment) MarshalJSON() ([]byte, error) {
+	return m.AppendFormat(nil, `"2006-01-02T15:04:05.000Z07:00"`), nil
+}
