@@ -67,14 +67,6 @@ func open(t *testing.T, change ...func(*shop.Config)) *world {
 	return w
 }
 
-// serveTest serves h on loopback until the test ends.
-func serveTest(t *testing.T, h http.Handler) (url string) {
-	t.Helper()
-	s := httptest.NewServer(h)
-	t.Cleanup(s.Close)
-	return s.URL
-}
-
 // in is w for a subtest, which fails in its place.
 func (w *world) in(t *testing.T) *world {
 	t.Helper()
