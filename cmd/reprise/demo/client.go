@@ -28,7 +28,7 @@ const patience = 5 * time.Second
 // The seed makes its waits the same in another run.
 func newClient(c *contract.Contract, seed int64) (*http.Client, error) {
 	policy, err := retry.New(&retry.Options{
-		MaxAttempts: 8, Cap: 2 * time.Second, Deadline: 20 * time.Second, Rand: seeded(seed),
+		MaxAttempts: 10, Cap: 2 * time.Second, Deadline: time.Minute, Rand: seeded(seed),
 	})
 	if err != nil {
 		return nil, err

@@ -10,7 +10,7 @@ import (
 )
 
 // settleTimeout bounds the wait for events to be delivered.
-const settleTimeout = 10 * time.Second
+const settleTimeout = 20 * time.Second
 
 // effects is what GET /effects of the shop's admin listener answers.
 type effects struct {
