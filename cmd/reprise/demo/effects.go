@@ -78,7 +78,7 @@ func (w *world) effects(ctx context.Context, ref string) (*effects, error) {
 		if err != nil || e.delivered() || time.Now().After(deadline) {
 			return e, err
 		}
-		if err := pause(ctx, 10*time.Millisecond); err != nil {
+		if err := pause(ctx, 50*time.Millisecond); err != nil {
 			return e, err
 		}
 	}

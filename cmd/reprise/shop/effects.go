@@ -4,6 +4,7 @@ package shop
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 
 	"github.com/reprise-go/reprise"
@@ -25,14 +26,17 @@ type effects struct {
 }
 
 // eventsQuery counts the events in the outbox, delivered, waiting or held. It
-// reads every row: this is for people and tests, not for a hot path.
+// looks at every row, this being for people and tests and not for a hot path, but
+// reads as JSON only those in which the reference, as JSON writes it, stands.
 const eventsQuery = `
 SELECT type, count(DISTINCT message_id) FROM (
-	SELECT message_id, type, source, CAST(data AS TEXT) AS fact FROM reprise_outbox
+	SELECT message_id, type, CAST(data AS TEXT) AS fact FROM reprise_outbox
+	WHERE source = '` + eventSource + `' AND instr(data, ?3) > 0
 	UNION ALL
-	SELECT message_id, type, source, CAST(data AS TEXT) FROM reprise_outbox_hold
+	SELECT message_id, type, CAST(data AS TEXT) FROM reprise_outbox_hold
+	WHERE source = '` + eventSource + `' AND instr(data, ?3) > 0
 )
-WHERE source = '` + eventSource + `' AND json_extract(fact, '$.caller') = ?1 AND json_extract(fact, '$.ref') = ?2
+WHERE json_extract(fact, '$.caller') = ?1 AND json_extract(fact, '$.ref') = ?2
 GROUP BY type`
 
 // countEffects counts the effects of everything of the caller that carries ref.
@@ -46,7 +50,11 @@ func (s *Shop) countEffects(ctx context.Context, caller reprise.Caller, ref stri
 	if err != nil {
 		return e, err
 	}
-	if e.Events, err = s.countByType(ctx, eventsQuery, caller, ref); err != nil {
+	written, err := json.Marshal(ref) // as emit has written it
+	if err != nil {
+		return e, err
+	}
+	if e.Events, err = s.countByType(ctx, eventsQuery, caller, ref, written); err != nil {
 		return e, err
 	}
 	e.Deliveries, err = s.countByType(ctx,
@@ -58,8 +66,8 @@ func (s *Shop) countEffects(ctx context.Context, caller reprise.Caller, ref stri
 	return e, err
 }
 
-func (s *Shop) countByType(ctx context.Context, query string, caller reprise.Caller, ref string) (map[string]int, error) {
-	rows, err := s.db.QueryContext(ctx, query, caller, ref)
+func (s *Shop) countByType(ctx context.Context, query string, args ...any) (map[string]int, error) {
+	rows, err := s.db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
