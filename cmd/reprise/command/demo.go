@@ -15,9 +15,13 @@ import (
 	"github.com/reprise-go/reprise/cmd/reprise/exit"
 )
 
+// maxClients keeps a herd below what the ports of one loopback address can hold.
+const maxClients = 10_000
+
 func newDemo() *cobra.Command {
 	var asJSON, serve bool
 	var keep string
+	var clients int
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "Drive real orders and payments through the seven worst breakpoints",
@@ -28,7 +32,10 @@ func newDemo() *cobra.Command {
 			"with 0 only if every fault fired and every count is right.",
 		Args: cobra.NoArgs,
 		RunE: run(func(c *cobra.Command) error {
-			o := demo.Options{Keep: keep, Story: c.OutOrStdout()}
+			if clients < 1 || clients > maxClients {
+				return exit.Misused("the default is 1000", "--clients %d: it must be from 1 to %d", clients, maxClients)
+			}
+			o := demo.Options{Keep: keep, Clients: clients, Story: c.OutOrStdout()}
 			if asJSON {
 				o.Story = nil
 			}
@@ -43,6 +50,7 @@ func newDemo() *cobra.Command {
 	}
 	f := c.Flags()
 	f.BoolVar(&asJSON, "json", false, "print the report as JSON instead of the story")
+	f.IntVar(&clients, "clients", 1000, "how many clients get 503 at the same time in R15.7")
 	f.StringVar(&keep, "keep", "", "keep databases and logs in this empty or new directory")
 	f.BoolVar(&serve, "serve", false, "leave the shop running afterwards, until interrupted")
 	return c

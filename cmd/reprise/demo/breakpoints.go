@@ -279,7 +279,7 @@ func retryAfterTooLong(ctx context.Context, s *scene) error {
 }
 
 func herd(ctx context.Context, s *scene) error {
-	const clients = 1000
+	clients := s.clients
 	s.result.Intents = clients
 	s.say("the proxy holds the first request of all %d clients, and answers all of them 503 at once", clients)
 	var first sync.WaitGroup

@@ -3,6 +3,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -14,6 +15,9 @@ type Options struct {
 	// Keep is an empty or absent directory that keeps all files. Defaults to a
 	// temporary directory that is removed.
 	Keep string
+	// Clients is how many clients get 503 at the same time in R15.7. Defaults to
+	// 1,000.
+	Clients int
 	// Story receives what happens, for people. Nil tells nothing.
 	Story io.Writer
 	// Serve, if not nil, is called with the addresses when all scenarios are
@@ -33,7 +37,7 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 		return report, err
 	}
 	st.printf("a shop, a payment provider and a fault proxy on loopback; files in %s\n", dir)
-	w, err := newWorld(ctx, dir, report.Seed)
+	w, err := newWorld(ctx, dir, report.Seed, cmp.Or(o.Clients, 1000))
 	if err != nil {
 		return report, err
 	}

@@ -30,13 +30,15 @@ type world struct {
 	shop  *process
 	proxy *proxy.Proxy
 
+	// clients is how many there are in a herd.
+	clients int
 	// client is the library's; plain talks to admin listeners and never retries.
 	client, plain *http.Client
 }
 
 // newWorld starts the provider, the shop and the proxy, with all files in dir.
-func newWorld(ctx context.Context, dir string, seed int64) (w *world, err error) {
-	w = &world{dir: dir, plain: &http.Client{Timeout: 10 * time.Second}}
+func newWorld(ctx context.Context, dir string, seed int64, clients int) (w *world, err error) {
+	w = &world{dir: dir, clients: clients, plain: &http.Client{Timeout: 10 * time.Second}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, w.close())
