@@ -11,8 +11,9 @@ import (
 	"github.com/reprise-go/reprise/retryhttp"
 )
 
-// buy asks for one order. Under one key it may be called again and again.
 // [client]
+
+// buy asks for one order. Under one key it may be called again and again.
 func buy(ctx context.Context, url string, key reprise.Key, body string) (*http.Response, error) {
 	client := &http.Client{Transport: &retryhttp.Transport{Ledger: true}} // the servers behind it keep a ledger
 	req, err := http.NewRequestWithContext(retryhttp.WithKey(ctx, key), http.MethodPost, url, strings.NewReader(body))

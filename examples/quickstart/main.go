@@ -9,6 +9,7 @@ import (
 	"database/sql"
 	"log"
 	"net/http"
+	"time"
 
 	_ "modernc.org/sqlite"
 
@@ -26,12 +27,14 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	log.Print("listening on http://127.0.0.1:8080")
-	log.Fatal(http.ListenAndServe("127.0.0.1:8080", service))
+	server := &http.Server{Addr: "127.0.0.1:8080", Handler: service, ReadHeaderTimeout: 5 * time.Second}
+	log.Print("listening on http://" + server.Addr)
+	log.Fatal(server.ListenAndServe())
 }
 
-// newService opens the database and puts the service together.
 // [service]
+
+// newService opens the database and puts the service together.
 func newService(ctx context.Context, file string) (http.Handler, error) {
 	db, err := sql.Open("sqlite", file) // your database, your driver
 	if err != nil {
@@ -93,6 +96,8 @@ type order struct {
 func authenticate(*http.Request) (reprise.Caller, error) { return reprise.Unscoped, nil }
 
 // [handler]
+
+// createOrder runs in a transaction that the library commits.
 func (s service) createOrder(ctx context.Context, tx *sql.Tx, in newOrder) (reprise.Result, error) {
 	o := order{ID: string(reprise.NewKey()), Item: in.Item}
 	if _, err := tx.ExecContext(ctx, `INSERT INTO orders (id, item) VALUES (?, ?)`, o.ID, o.Item); err != nil {
