@@ -298,6 +298,7 @@ func storesResultAfterwards(d driver, s *sabotage) driver {
 			return store.Entry{}, false, err
 		}
 		s.fired.Add(1)
+		time.Sleep(betweenTransactions)
 		return d.Execute(ctx, c, func(context.Context, *sql.Tx) (store.Completion, error) { return done, nil })
 	}}
 }

@@ -434,6 +434,7 @@ func enqueuesOutside(d driver, s *sabotage, always bool) driver {
 		driver: afterwards(d, always, func() { pending = nil }, func() {
 			if messages := pending; len(messages) > 0 {
 				s.fired.Add(1)
+				time.Sleep(betweenTransactions)
 				err := d.Transact(context.Background(), func(ctx context.Context, tx *sql.Tx) error { return d.Enqueue(ctx, tx, messages...) })
 				if err != nil {
 					panic(err)
