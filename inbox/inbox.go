@@ -146,14 +146,7 @@ func pause(ctx context.Context, n int, last time.Time) bool {
 	if time.Now().Add(d).After(last) {
 		return false
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
+	return backoff.Sleep(ctx, d) == nil
 }
 
 func (b *Inbox[TTx]) once(ctx context.Context, r store.Receipt, m reprise.Message, fn Func[TTx]) (Disposition, error) {

@@ -4,7 +4,6 @@ package ledger
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"time"
 
@@ -51,7 +50,7 @@ func (l *Ledger[TTx]) execute(ctx context.Context, in reprise.Intent, t terms, s
 	defer cancel()
 	err = l.rerun(ctx, "ledger.Do", func() (next, error) {
 		a := attempt[TTx]{ledger: l, work: work, lifetimes: t, in: in}
-		c := store.Claim{Intent: in, Token: newToken(), Number: t.Number}
+		c := store.Claim{Intent: in, Token: store.NewToken(), Number: t.Number}
 		e, executed, err := l.driver.Execute(ctx, c, func(ctx context.Context, tx TTx) (store.Completion, error) {
 			s.bind()
 			return a.run(ctx, tx)
@@ -221,12 +220,6 @@ func (l *Ledger[TTx]) margin(in reprise.Intent, t terms) time.Duration {
 // but no more than the tombstone itself, which would otherwise be the smaller
 // part of what is kept.
 func (l *Ledger[TTx]) allowance(t terms) time.Duration { return min(l.config.KeyFuture, t.Tombstone) }
-
-func newToken() (t store.Token) {
-	// crypto/rand.Read never fails: it ends the process instead (Go 1.24).
-	_, _ = rand.Read(t[:])
-	return t
-}
 
 // Once executes work without a key: in one transaction, without a record and
 // without recognising repeats, under the same rules of detachment, re-running and

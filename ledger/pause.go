@@ -17,12 +17,5 @@ func spaced(n int, base, limit time.Duration) time.Duration {
 
 // pause sleeps for d, or until ctx ends; it reports whether ctx is still alive.
 func pause(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
-	}
+	return backoff.Sleep(ctx, d) == nil
 }

@@ -109,7 +109,7 @@ func (l *Ledger[TTx]) begin(ctx context.Context, in reprise.Intent, number int, 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.config.WorkTimeout)
 	defer cancel()
 	err = l.rerun(ctx, "ledger.Do", func() (_ next, err error) {
-		c := store.Claim{Intent: in, Token: newToken(), Number: number}
+		c := store.Claim{Intent: in, Token: store.NewToken(), Number: number}
 		e, owned, err = l.driver.Begin(ctx, c, input, l.config.Lease)
 		switch {
 		case err == nil:

@@ -4,6 +4,7 @@ package store
 
 import (
 	"context"
+	"crypto/rand"
 	"time"
 
 	"github.com/reprise-go/reprise"
@@ -12,6 +13,13 @@ import (
 // Token marks the rows of one attempt, so that an attempt whose COMMIT was not
 // answered can recognise its own work (rule L7).
 type Token [16]byte
+
+// NewToken returns a token that nobody had before.
+func NewToken() (t Token) {
+	// crypto/rand.Read never fails: it ends the process instead (Go 1.24).
+	_, _ = rand.Read(t[:])
+	return t
+}
 
 // Claim asks to execute an intent.
 type Claim struct {

@@ -4,6 +4,7 @@
 package backoff
 
 import (
+	"context"
 	"math/rand/v2"
 	"time"
 )
@@ -25,3 +26,14 @@ func Ceiling(base, limit time.Duration, n int) time.Duration {
 // Jittered returns a random duration from d/2 to d, so that those who fell into
 // step fall out of it. d must not be negative.
 func Jittered(d time.Duration) time.Duration { return d - rand.N(d/2+1) }
+
+// Sleep waits for d, and returns ctx's error if ctx ends before or with it.
+func Sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}

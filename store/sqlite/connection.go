@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise"
+	"github.com/reprise-go/reprise/internal/backoff"
 	"github.com/reprise-go/reprise/internal/sqltx"
 	"github.com/reprise-go/reprise/store"
 )
@@ -116,20 +117,9 @@ func (c *connection) beginImmediate(ctx context.Context, deadline time.Time) err
 		if time.Now().After(deadline) {
 			return fmt.Errorf("%w: another process kept the write lock: %w", store.ErrConflict, err)
 		}
-		if err := pause(ctx, pollBusy); err != nil {
+		if err := backoff.Sleep(ctx, pollBusy); err != nil {
 			return err
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise"
+	"github.com/reprise-go/reprise/internal/backoff"
 	"github.com/reprise-go/reprise/internal/failpoint"
 	"github.com/reprise-go/reprise/store"
 )
@@ -125,7 +126,12 @@ func nullable(b []byte) any {
 
 // forget deletes a record and its steps.
 func (s *session) forget(id reprise.IntentID) error {
-	for _, query := range []string{"DELETE FROM reprise_step WHERE ledger_id = ?", "DELETE FROM reprise_ledger WHERE id = ?"} {
+	return s.eachWith(id, "DELETE FROM reprise_step WHERE ledger_id = ?", "DELETE FROM reprise_ledger WHERE id = ?")
+}
+
+// eachWith runs queries one after the other, each with the id of one record.
+func (s *session) eachWith(id reprise.IntentID, queries ...string) error {
+	for _, query := range queries {
 		if _, err := s.conn.Exec(context.Background(), query, id[:]); err != nil {
 			return err
 		}
@@ -272,7 +278,7 @@ func (d *Driver) lock(ctx context.Context, conn *sql.Conn) error {
 		if code(err) != codeBusy || time.Now().After(deadline) {
 			return classify(err)
 		}
-		if err := pause(ctx, pollBusy); err != nil {
+		if err := backoff.Sleep(ctx, pollBusy); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/reprise-go/reprise/internal/backoff"
 	"github.com/reprise-go/reprise/store"
 )
 
@@ -28,7 +29,7 @@ func (c *connection) setUp(ctx context.Context, busy time.Duration) error {
 		if code(err) != codeBusy || time.Now().After(deadline) {
 			return explain(err)
 		}
-		if err := pause(ctx, pollBusy); err != nil {
+		if err := backoff.Sleep(ctx, pollBusy); err != nil {
 			return fmt.Errorf("sqlite: opening the database: %w", err)
 		}
 	}

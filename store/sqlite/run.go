@@ -4,7 +4,6 @@ package sqlite
 
 import (
 	"context"
-	"crypto/rand"
 	"database/sql"
 	"database/sql/driver"
 	"errors"
@@ -63,12 +62,6 @@ func taken(e store.Entry, at time.Time, lease time.Duration) store.Entry {
 	return e
 }
 
-func newToken() (t store.Token) {
-	// crypto/rand.Read never fails: it ends the process instead (Go 1.24).
-	_, _ = rand.Read(t[:])
-	return t
-}
-
 func lapsed(e store.Entry, at time.Time) bool {
 	return e.State == reprise.StateInProgress && !at.Before(e.LeaseUntil)
 }
@@ -106,7 +99,7 @@ func (d *Driver) Takeover(ctx context.Context, id reprise.IntentID, lease time.D
 			return store.ErrLeaseLost
 		}
 		// An owner that looks for its claim by token must not find this one's.
-		e.Token = newToken()
+		e.Token = store.NewToken()
 		e = taken(e, at, lease)
 		return s.atomic(func() error { return classify(s.take(e)) })
 	})
@@ -214,12 +207,7 @@ func (s *session) write(o store.Ownership, w store.PhaseWrites) error {
 // strip takes from a tombstone what a tombstone doesn't keep: input and steps
 // hold requests, and answers of other systems.
 func (s *session) strip(id reprise.IntentID) error {
-	for _, query := range []string{"DELETE FROM reprise_step WHERE ledger_id = ?", "UPDATE reprise_ledger SET input = NULL WHERE id = ?"} {
-		if _, err := s.conn.Exec(context.Background(), query, id[:]); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.eachWith(id, "DELETE FROM reprise_step WHERE ledger_id = ?", "UPDATE reprise_ledger SET input = NULL WHERE id = ?")
 }
 
 func (s *session) putStep(id reprise.IntentID, step store.Step) error {

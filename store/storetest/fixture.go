@@ -5,7 +5,6 @@ package storetest
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
@@ -151,13 +150,8 @@ func other(in reprise.Intent) reprise.Intent {
 // effectOf names the business row that an intent makes.
 func effectOf(in reprise.Intent) string { return in.ID().String() }
 
-func newToken() (t store.Token) {
-	_, _ = rand.Read(t[:])
-	return t
-}
-
 func claim(in reprise.Intent) store.Claim {
-	return store.Claim{Intent: in, Token: newToken(), Number: 1}
+	return store.Claim{Intent: in, Token: store.NewToken(), Number: 1}
 }
 
 // completion is what an execution leaves: a result that names its token, so

@@ -416,7 +416,7 @@ func (m *model[TTx]) phase(t *rapid.T) {
 	}
 	writes := store.PhaseWrites{Step: s}
 	if rapid.IntRange(0, 3).Draw(t, "complete") == 0 {
-		done := modelCompletion(store.Claim{Token: newToken()})
+		done := modelCompletion(store.Claim{Token: store.NewToken()})
 		writes.Complete = &done
 	}
 	recovered, err := call(func() error {
