@@ -12,13 +12,18 @@ import (
 	"path/filepath"
 	"time"
 
-	_ "modernc.org/sqlite" // the driver of the book
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/reprise-go/reprise"
+	"github.com/reprise-go/reprise/internal/backoff"
 )
 
 // bookVersion is the layout of the file, kept in its user_version.
 const bookVersion = 1
+
+// openTimeout is how long openBook waits for others that have the file.
+const openTimeout = 10 * time.Second
 
 const bookSchema = `
 CREATE TABLE charges (
@@ -57,10 +62,26 @@ func openBook(ctx context.Context, path string) (*book, error) {
 	}
 	db.SetMaxOpenConns(1)
 	b := &book{db}
-	if err := b.migrate(ctx); err != nil {
+	if err := b.prepare(ctx, time.Now().Add(openTimeout)); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return b, nil
+}
+
+// prepare migrates the file, waiting for other processes that open or close it
+// now. SQLite calls no busy handler where two of them could wait for each other:
+// while one switches a file to WAL, or removes the log as the last one to leave.
+func (b *book) prepare(ctx context.Context, deadline time.Time) error {
+	for {
+		err := b.migrate(ctx)
+		failed, ok := errors.AsType[*sqlite.Error](err)
+		if !ok || failed.Code()&0xff != sqlite3.SQLITE_BUSY || time.Now().After(deadline) {
+			return err
+		}
+		if sleep := backoff.Sleep(ctx, time.Millisecond); sleep != nil {
+			return errors.Join(sleep, err)
+		}
+	}
 }
 
 // migrate makes the tables of a new file, and refuses a file that isn't ours.

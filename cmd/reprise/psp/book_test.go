@@ -39,7 +39,7 @@ func TestOpenBookRefuses(t *testing.T) {
 
 func TestOpenBookAtOnce(t *testing.T) {
 	t.Parallel()
-	for range 5 {
+	for range 40 {
 		path := filepath.Join(t.TempDir(), "psp.db")
 		var wg sync.WaitGroup
 		for range 8 {
