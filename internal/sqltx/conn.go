@@ -4,7 +4,6 @@ package sqltx
 
 import (
 	"context"
-	"database/sql"
 	"database/sql/driver"
 	"errors"
 	"sync"
@@ -23,6 +22,11 @@ type Rules struct {
 	// transactions: it is one statement and means the same each time. Defaults to
 	// none being so.
 	Reusable func(query string) bool
+	// Cancellable says that the raw driver ends a statement whose context ends, and
+	// the connection with it. Then a handler's statement runs under the context that
+	// the handler gave it, and a database that doesn't answer can't hold it for ever.
+	// Otherwise a statement, once begun, runs to its end.
+	Cancellable bool
 }
 
 // Conn is one raw connection, its prepared statements, and the transactions
@@ -31,7 +35,8 @@ type Rules struct {
 type Conn struct {
 	raw    driver.Conn
 	rules  Rules
-	shadow *sql.DB
+	shadow *Shadow
+	owned  bool // the shadow is this Conn's alone
 
 	// mu keeps one statement at a time on raw: a goroutine that a handler left
 	// behind may still be inside one when the handler has returned.
@@ -42,7 +47,9 @@ type Conn struct {
 
 // New puts raw under guard. The caller has raw to itself until Close.
 func New(raw driver.Conn, rules Rules) *Conn {
-	return &Conn{raw: raw, rules: rules, shadow: sql.OpenDB(connector{raw: raw}), prepared: map[string]driver.Stmt{}}
+	c := NewShadow().Conn(raw, rules)
+	c.owned = true
+	return c
 }
 
 // Close ends the guard. The raw connection stays open and its owner's.
@@ -55,7 +62,10 @@ func (c *Conn) Close() error {
 	clear(c.prepared)
 	c.cache.forget()
 	c.mu.Unlock()
-	return errors.Join(append(errs, c.shadow.Close())...)
+	if c.owned {
+		errs = append(errs, c.shadow.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // Exec runs one statement of the driver's own and returns how many rows it
@@ -115,6 +125,9 @@ func (c *Conn) run(ctx context.Context, query string, args []any, use func(drive
 		if s, err = prepareRaw(ctx, c.raw, query); err != nil {
 			return err
 		}
+		if c.prepared == nil {
+			c.prepared = map[string]driver.Stmt{}
+		}
 		c.prepared[query] = s
 	}
 	if err := use(s, named); err != nil {
@@ -123,19 +136,4 @@ func (c *Conn) run(ctx context.Context, query string, args []any, use func(drive
 		return err
 	}
 	return nil
-}
-
-// connector gives database/sql as many guards as it asks for: each belongs to
-// one transaction at a time, and one that has ended touches nothing.
-type connector struct{ raw driver.Conn }
-
-func (c connector) Connect(context.Context) (driver.Conn, error) { return &guard{raw: c.raw}, nil }
-
-func (c connector) Driver() driver.Driver { return noDriver{} }
-
-// noDriver keeps (*sql.DB).Driver from being nil. Nothing opens it by name.
-type noDriver struct{}
-
-func (noDriver) Open(string) (driver.Conn, error) {
-	return nil, errors.New("sqltx: a lent transaction has no driver to open")
 }

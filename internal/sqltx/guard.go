@@ -13,10 +13,10 @@ import (
 // guard is the driver.Conn that a lent *sql.Tx speaks to. It has every optional
 // interface; where the raw driver lacks one, it answers as database/sql would
 // have acted without it.
-type guard struct {
-	raw driver.Conn
-	tx  *Tx
-}
+type guard struct{ tx *Tx }
+
+// raw is the connection of the transaction.
+func (g *guard) raw() driver.Conn { return g.tx.conn.raw }
 
 var (
 	_ driver.ConnBeginTx        = (*guard)(nil)
@@ -54,7 +54,7 @@ func (g *guard) PrepareContext(ctx context.Context, query string) (driver.Stmt, 
 	if err := g.tx.enter(ctx, query); err != nil {
 		return nil, err
 	}
-	raw, err := prepareRaw(context.WithoutCancel(ctx), g.raw, query)
+	raw, err := prepareRaw(g.tx.under(ctx), g.raw(), query)
 	if err != nil {
 		return nil, g.tx.leave(err)
 	}
@@ -63,15 +63,15 @@ func (g *guard) PrepareContext(ctx context.Context, query string) (driver.Stmt, 
 }
 
 func (g *guard) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	e, ok := g.raw.(driver.ExecerContext)
+	e, ok := g.raw().(driver.ExecerContext)
 	if !ok {
 		return nil, driver.ErrSkip // database/sql prepares instead
 	}
 	if err := g.tx.enter(ctx, query); err != nil {
 		return nil, err
 	}
-	ctx = context.WithoutCancel(ctx)
-	s := g.tx.conn.cache.take(ctx, g.raw, query, len(args))
+	ctx = g.tx.under(ctx)
+	s := g.tx.conn.cache.take(ctx, g.raw(), query, len(args))
 	if s == nil {
 		res, err := e.ExecContext(ctx, query, args)
 		return res, g.tx.leave(err)
@@ -84,15 +84,15 @@ func (g *guard) ExecContext(ctx context.Context, query string, args []driver.Nam
 }
 
 func (g *guard) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
-	q, ok := g.raw.(driver.QueryerContext)
+	q, ok := g.raw().(driver.QueryerContext)
 	if !ok {
 		return nil, driver.ErrSkip
 	}
 	if err := g.tx.enter(ctx, query); err != nil {
 		return nil, err
 	}
-	ctx = context.WithoutCancel(ctx)
-	s := g.tx.conn.cache.take(ctx, g.raw, query, len(args))
+	ctx = g.tx.under(ctx)
+	s := g.tx.conn.cache.take(ctx, g.raw(), query, len(args))
 	if s == nil {
 		raw, err := q.QueryContext(ctx, query, args)
 		r := g.tx.track(raw, nil, err)
@@ -109,7 +109,7 @@ func (g *guard) QueryContext(ctx context.Context, query string, args []driver.Na
 // CheckNamedValue converts an argument as the raw driver would have it. An
 // argument that cannot be converted is an error like any other.
 func (g *guard) CheckNamedValue(nv *driver.NamedValue) error {
-	return g.tx.check(g.raw, nv)
+	return g.tx.check(g.raw(), nv)
 }
 
 func (t *Tx) check(by any, nv *driver.NamedValue) (err error) {

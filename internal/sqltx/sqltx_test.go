@@ -512,10 +512,10 @@ func TestConn(t *testing.T) {
 		t.Parallel()
 		tp := &tape{}
 		c := lend(t, richConn{plainConn{tp}}, tp)
-		if _, err := c.shadow.BeginTx(t.Context(), nil); err == nil {
+		if _, err := c.shadow.db.BeginTx(t.Context(), nil); err == nil {
 			t.Error("a transaction began that nobody lent")
 		}
-		if _, err := c.shadow.Driver().Open("x"); err == nil {
+		if _, err := c.shadow.db.Driver().Open("x"); err == nil {
 			t.Error("the driver opened something")
 		}
 	})

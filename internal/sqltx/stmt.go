@@ -9,7 +9,6 @@ import (
 
 // stmt passes on a prepared statement of the raw driver within one transaction.
 type stmt struct {
-	guard  *guard
 	tx     *Tx
 	raw    driver.Stmt
 	closed bool
@@ -33,7 +32,7 @@ func (s convertingStmt) ColumnConverter(i int) driver.ValueConverter { return s.
 
 // newStmt wraps raw. The caller holds conn.mu.
 func newStmt(g *guard, raw driver.Stmt) driver.Stmt {
-	s := &stmt{guard: g, tx: g.tx, raw: raw}
+	s := &stmt{tx: g.tx, raw: raw}
 	if g.tx.stmts == nil {
 		g.tx.stmts = map[*stmt]struct{}{}
 	}
@@ -69,7 +68,7 @@ func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (drive
 	if err := s.tx.enter(ctx, ""); err != nil {
 		return nil, err
 	}
-	res, err := execStmt(context.WithoutCancel(ctx), s.raw, args)
+	res, err := execStmt(s.tx.under(ctx), s.raw, args)
 	return res, s.tx.leave(err)
 }
 
@@ -77,7 +76,7 @@ func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driv
 	if err := s.tx.enter(ctx, ""); err != nil {
 		return nil, err
 	}
-	raw, err := queryStmt(context.WithoutCancel(ctx), s.raw, args)
+	raw, err := queryStmt(s.tx.under(ctx), s.raw, args)
 	r := s.tx.track(raw, nil, err)
 	return r, s.tx.leave(err)
 }
@@ -86,8 +85,8 @@ func (s *stmt) CheckNamedValue(nv *driver.NamedValue) error {
 	if _, ok := s.raw.(driver.NamedValueChecker); ok {
 		return s.tx.check(s.raw, nv)
 	}
-	if _, ok := s.guard.raw.(driver.NamedValueChecker); ok {
-		return s.tx.check(s.guard.raw, nv)
+	if _, ok := s.tx.conn.raw.(driver.NamedValueChecker); ok {
+		return s.tx.check(s.tx.conn.raw, nv)
 	}
 	if _, ok := s.raw.(driver.ColumnConverter); ok { //nolint:staticcheck // drivers still implement it.
 		return driver.ErrSkip // database/sql asks the converter

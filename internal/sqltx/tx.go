@@ -36,7 +36,7 @@ func (c *Conn) Begin(ctx context.Context) (*Tx, error) {
 		return nil, err
 	}
 	t := &Tx{conn: c}
-	tx, err := c.shadow.BeginTx(context.WithValue(context.WithoutCancel(ctx), txKey{}, t), nil)
+	tx, err := c.shadow.db.BeginTx(context.WithValue(context.WithoutCancel(ctx), txKey{}, t), nil)
 	if err != nil {
 		return nil, errors.Join(err, c.rules.Rollback(context.WithoutCancel(ctx), c))
 	}
@@ -166,6 +166,14 @@ func (t *Tx) admit(ctx context.Context, query string) error {
 	}
 	t.conn.cache.remember(query, t.conn.rules.Reusable != nil && t.conn.rules.Reusable(query))
 	return nil
+}
+
+// under is the context that a statement of the handler runs under.
+func (t *Tx) under(ctx context.Context) context.Context {
+	if t.conn.rules.Cancellable {
+		return ctx
+	}
+	return context.WithoutCancel(ctx)
 }
 
 // leave records the outcome of a statement and lets the next one pass.
