@@ -29,7 +29,7 @@ func newPSP() *cobra.Command {
 			"Faults: commit-then-reset, hang, hang-before, 500-after-commit, 500, 409.",
 		Args: cobra.NoArgs,
 		RunE: run(func(c *cobra.Command) error {
-			path, err := shop.DatabasePath("--db", db)
+			path, err := shop.FilePath("--db", db)
 			if err != nil {
 				return err
 			}

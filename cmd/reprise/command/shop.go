@@ -47,9 +47,9 @@ func newShop() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&config.Listen, "listen", "127.0.0.1:8080", "address of the API; port 0 takes a free one")
 	f.StringVar(&config.Admin, "admin", "127.0.0.1:8081", "address of the admin listener")
-	f.StringVar(&config.DB, "db", "sqlite:shop.db", "database, as sqlite:PATH")
+	f.StringVar(&config.DB, "db", "sqlite:shop.db", dbUsage)
 	f.StringVar(&config.PSP, "psp", shop.Builtin, "base URL of the payment provider, or builtin")
-	f.StringVar(&config.PSPDB, "psp-db", "", "database of the builtin provider (default --db with .psp after it)")
+	f.StringVar(&config.PSPDB, "psp-db", "", "file of the builtin provider, as sqlite:PATH (default that of --db with .psp after it)")
 	f.DurationVar(&config.PSPTimeout, "psp-timeout", 5*time.Second, "how long one call of the provider may take")
 	f.StringVar(&config.Sink, "sink", shop.Builtin, "where events go: builtin, to the shop's own fulfilment")
 	f.DurationVar(&config.Lease, "lease", 30*time.Second, "how long a payment is left to a worker that gives no sign of life")
@@ -62,6 +62,9 @@ func newShop() *cobra.Command {
 	f.StringVar(&config.AdminToken, "admin-token", "", "token that the admin listener demands; required off loopback")
 	return c
 }
+
+// dbUsage explains the flag --db.
+const dbUsage = "database: sqlite:PATH"
 
 // spellOutZero gives the durations of the flags that are 0 the meaning that their
 // user had in mind. To shop.Config a zero is a default, and every flag has its own

@@ -101,7 +101,8 @@ func (s *Shop) ready(w http.ResponseWriter, r *http.Request) {
 
 func (s *Shop) showEffects(r *http.Request) (any, error) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
-	if err != nil || len(query) != 2 || len(query["caller"]) != 1 || len(query["ref"]) != 1 {
+	if err != nil || len(query) != 2 || len(query["caller"]) != 1 || len(query["ref"]) != 1 ||
+		!isText(query.Get("caller")) || !isText(query.Get("ref")) {
 		return nil, ledgerhttp.Invalid("say which with ?caller=NAME&ref=R, and nothing else")
 	}
 	e, err := s.countEffects(r.Context(), reprise.Caller(query.Get("caller")), query.Get("ref"))

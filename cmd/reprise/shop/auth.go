@@ -20,6 +20,11 @@ import (
 // devPrefix begins the tokens of dev-auth: "dev-NAME" is caller NAME.
 const devPrefix = "dev-"
 
+// maxCaller is the longest name of a caller, in bytes.
+const maxCaller = 255
+
+func isCaller(name string) bool { return name != "" && len(name) <= maxCaller && isText(name) }
+
 var errNoCredentials = errors.New("no credentials, or none that hold")
 
 // tokens knows who calls. It is safe for concurrent use.
@@ -70,6 +75,9 @@ func readTokens(text []byte, known map[[sha256.Size]byte]reprise.Caller) error {
 		if len(fields) != 2 && !revoked {
 			return fmt.Errorf("line %d is not TOKEN CALLER [revoked]", n)
 		}
+		if !isCaller(fields[1]) {
+			return fmt.Errorf("line %d: a caller is a text of at most %d bytes", n, maxCaller)
+		}
 		if seen[fields[0]] {
 			return fmt.Errorf("line %d has the token of an earlier line", n)
 		}
@@ -95,7 +103,7 @@ func (t *tokens) caller(r *http.Request) (reprise.Caller, error) {
 	case listed:
 		return "", errNoCredentials
 	}
-	if name, ok := strings.CutPrefix(token, devPrefix); ok && t.dev && name != "" {
+	if name, ok := strings.CutPrefix(token, devPrefix); ok && t.dev && isCaller(name) {
 		return reprise.Caller(name), nil
 	}
 	return "", errNoCredentials

@@ -5,6 +5,7 @@ package shop_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/reprise-go/reprise/cmd/reprise/exit"
@@ -28,7 +29,10 @@ func TestDevAuth(t *testing.T) {
 		w := open(t)
 		w.want(w.as("Bearer dev-alice"), 200, "")
 		w.want(w.as("bearer  dev-alice"), 200, "")
-		for _, authorization := range []string{"", "Bearer", "Bearer ", "Bearer dev-", "Bearer alice", "Basic dev-alice", "dev-alice", "Bearer dev-a b"} {
+		w.want(w.as("Bearer dev-"+strings.Repeat("a", 255)), 200, "")
+		for _, authorization := range []string{"", "Bearer", "Bearer ", "Bearer dev-", "Bearer alice", "Basic dev-alice", "dev-alice", "Bearer dev-a b",
+			"Bearer dev-\xff", "Bearer dev-" + strings.Repeat("a", 256),
+		} {
 			r := w.as(authorization)
 			w.want(r, 401, "unauthenticated")
 			if r.header.Get("WWW-Authenticate") != "Bearer" {
@@ -132,6 +136,8 @@ func TestTokenFilesThatAreNone(t *testing.T) {
 		"four fields":  "s3cret alice revoked today\n",
 		"a third word": "s3cret alice active\n",
 		"a repetition": "s3cret alice\ns3cret bob\n",
+		"no text":      "s3cret al\xffice\n",
+		"a long one":   "s3cret " + strings.Repeat("a", 256) + "\n",
 	} {
 		file := filepath.Join(t.TempDir(), "tokens")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

@@ -28,16 +28,16 @@ type Config struct {
 	Listen string
 	// Admin is the address of the admin listener. Defaults to 127.0.0.1:8081.
 	Admin string
-	// DB names the database: sqlite:PATH. Defaults to sqlite:shop.db.
+	// DB names the database, as ParseURL reads it. Defaults to sqlite:shop.db.
 	DB string
-	// Driver is the database/sql driver that DB is opened with. Defaults to
-	// "sqlite", which is modernc.org/sqlite.
+	// Driver is the database/sql driver that DB is opened with. Defaults to the one
+	// that this program links for such a database.
 	Driver string
 	// PSP is the base URL of the payment provider. Defaults to Builtin: a
 	// simulator in this process, with a SQLite file of its own.
 	PSP string
 	// PSPDB names the file of the builtin provider. Defaults to the name of the
-	// database with .psp after it.
+	// database with .psp after it, and must be given if that is not a file.
 	PSPDB string
 	// PSPTimeout is how long one call of the provider may take. Defaults to 5 s.
 	PSPTimeout time.Duration
@@ -71,6 +71,10 @@ type Config struct {
 	Out io.Writer
 	// Logger defaults to slog.Default().
 	Logger *slog.Logger
+
+	// url is what DB says, and pspPath is the file of the builtin provider.
+	url     URL
+	pspPath string
 }
 
 // complete returns c with its defaults, or the first thing that is wrong with it.
@@ -82,7 +86,6 @@ func (c Config) complete() (Config, error) {
 		{&c.Listen, "127.0.0.1:8080"},
 		{&c.Admin, "127.0.0.1:8081"},
 		{&c.DB, "sqlite:shop.db"},
-		{&c.Driver, DefaultDriver},
 		{&c.PSP, Builtin},
 		{&c.Sink, Builtin},
 	} {
@@ -118,6 +121,13 @@ func (c Config) complete() (Config, error) {
 	if err := c.check(); err != nil {
 		return c, err
 	}
+	var err error
+	if c.url, err = ParseURL("--db", c.DB); err != nil {
+		return c, err
+	}
+	if c.pspPath, err = c.providerFile(); err != nil {
+		return c, err
+	}
 	if c.DevAuth == nil {
 		on := c.Tokens == "" && loopback(c.Listen)
 		c.DevAuth = &on
@@ -146,6 +156,20 @@ func (c Config) check() error {
 		return checkProvider(c.PSP)
 	}
 	return nil
+}
+
+// providerFile names the file of the builtin provider; empty if there is none.
+func (c Config) providerFile() (string, error) {
+	switch {
+	case c.PSP != Builtin:
+		return "", nil
+	case c.PSPDB != "":
+		return FilePath("--psp-db", c.PSPDB)
+	case c.url.path != "":
+		return c.url.path + ".psp", nil
+	}
+	return "", exit.Misused("give --psp-db sqlite:PATH, the same file to every shop of this database, or --psp URL",
+		"the builtin provider keeps its charges in a file, and --db %s is a server", c.url)
 }
 
 func checkProvider(base string) error {

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"net/http"
 	"net/url"
 	"strings"
@@ -64,7 +63,7 @@ func pathSegment(name, v string) error {
 // decision: the key that asked is answered with it from then on.
 func (s *Shop) createCoupon(ctx context.Context, tx *sql.Tx, in newCoupon) (reprise.Result, error) {
 	c := coupon{Code: in.Code, Stock: int64(*in.Stock)}
-	made, err := tx.ExecContext(ctx, `INSERT INTO coupons (caller, code, stock) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`,
+	made, err := tx.ExecContext(ctx, s.dialect.insertUnlessThere(`coupons (caller, code, stock) VALUES (?, ?, ?)`),
 		in.caller, c.Code, c.Stock)
 	if err != nil {
 		return reprise.Result{}, err
@@ -91,25 +90,23 @@ func readNewRedemption(r *ledgerhttp.Request) (newRedemption, error) {
 }
 
 // redeemCoupon takes one of the stock. The last one goes to one caller only,
-// because the transaction that takes it is the one that counts it.
+// because the statement that finds it there is the one that takes it: a look
+// before it could be out of date by the time of the write.
 func (s *Shop) redeemCoupon(ctx context.Context, tx *sql.Tx, in newRedemption) (reprise.Result, error) {
-	var seq, left int64
-	err := tx.QueryRowContext(ctx, `SELECT seq, stock - used FROM coupons WHERE caller = ? AND code = ?`,
-		in.caller, in.code).Scan(&seq, &left)
-	switch {
-	case errors.Is(err, sql.ErrNoRows):
-		return reprise.Result{}, notFound("coupon")
-	case err != nil:
+	taken, err := tx.ExecContext(ctx, s.sql(`UPDATE coupons SET used = used + 1 WHERE caller = ? AND code = ? AND used < stock`),
+		in.caller, in.code)
+	if err != nil {
 		return reprise.Result{}, err
-	case left < 1:
-		return ledgerhttp.ProblemResult(http.StatusConflict, codeCouponExhausted, "the coupon is used up"), nil
 	}
-	if _, err := tx.ExecContext(ctx, `UPDATE coupons SET used = used + 1 WHERE seq = ?`, seq); err != nil {
+	if n, err := taken.RowsAffected(); err != nil {
 		return reprise.Result{}, err
+	} else if n == 0 {
+		return s.noneLeft(ctx, tx, in)
 	}
 	r := redemption{ID: newID("red"), Code: in.code, Ref: in.Ref}
-	_, err = tx.ExecContext(ctx, `INSERT INTO redemptions (id, coupon, caller, ref) VALUES (?, ?, ?, ?)`,
-		r.ID, seq, in.caller, r.Ref)
+	_, err = tx.ExecContext(ctx, s.sql(`INSERT INTO redemptions (id, coupon, caller, ref)
+		SELECT ?, seq, caller, ? FROM coupons WHERE caller = ? AND code = ?`),
+		r.ID, r.Ref, in.caller, in.code)
 	if err != nil {
 		return reprise.Result{}, err
 	}
@@ -119,4 +116,19 @@ func (s *Shop) redeemCoupon(ctx context.Context, tx *sql.Tx, in newRedemption) (
 	res, err := ledgerhttp.JSON(http.StatusCreated, r)
 	res.Reference = r.path()
 	return res, err
+}
+
+// noneLeft says why nothing could be taken. It can't change back: coupons are
+// neither deleted nor filled up.
+func (s *Shop) noneLeft(ctx context.Context, tx *sql.Tx, in newRedemption) (reprise.Result, error) {
+	var there bool
+	err := tx.QueryRowContext(ctx, s.sql(`SELECT EXISTS (SELECT 1 FROM coupons WHERE caller = ? AND code = ?)`),
+		in.caller, in.code).Scan(&there)
+	if err != nil {
+		return reprise.Result{}, err
+	}
+	if !there {
+		return reprise.Result{}, notFound("coupon")
+	}
+	return ledgerhttp.ProblemResult(http.StatusConflict, codeCouponExhausted, "the coupon is used up"), nil
 }

@@ -40,7 +40,7 @@ func runUntilCrash(boundary, db, provider string) int {
 	if err != nil {
 		panic(err)
 	}
-	plain, err := sql.Open(shop.DefaultDriver, "")
+	plain, err := sql.Open("sqlite", "")
 	if err != nil {
 		panic(err)
 	}

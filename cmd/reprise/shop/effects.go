@@ -25,49 +25,62 @@ type effects struct {
 	Deliveries  map[string]int `json:"deliveries"`
 }
 
-// eventsQuery counts the events in the outbox, delivered, waiting or held. It
-// looks at every row, this being for people and tests and not for a hot path, but
-// reads as JSON only those in which the reference, as JSON writes it, stands.
-const eventsQuery = `
-SELECT type, count(DISTINCT message_id) FROM (
-	SELECT message_id, type, CAST(data AS TEXT) AS fact FROM reprise_outbox
-	WHERE source = '` + eventSource + `' AND instr(data, ?3) > 0
-	UNION ALL
-	SELECT message_id, type, CAST(data AS TEXT) FROM reprise_outbox_hold
-	WHERE source = '` + eventSource + `' AND instr(data, ?3) > 0
-)
-WHERE json_extract(fact, '$.caller') = ?1 AND json_extract(fact, '$.ref') = ?2
-GROUP BY type`
-
 // countEffects counts the effects of everything of the caller that carries ref.
 func (s *Shop) countEffects(ctx context.Context, caller reprise.Caller, ref string) (effects, error) {
 	var e effects
-	err := s.db.QueryRowContext(ctx, `SELECT
-		(SELECT count(*) FROM orders WHERE caller = ?1 AND ref = ?2),
-		(SELECT count(*) FROM payments WHERE caller = ?1 AND ref = ?2 AND status = ?3),
-		(SELECT count(*) FROM redemptions WHERE caller = ?1 AND ref = ?2)`,
-		caller, ref, statusCaptured).Scan(&e.Orders, &e.Payments, &e.Redemptions)
+	err := s.db.QueryRowContext(ctx, s.sql(`SELECT
+		(SELECT count(*) FROM orders WHERE caller = ? AND ref = ?),
+		(SELECT count(*) FROM payments WHERE caller = ? AND ref = ? AND status = ?),
+		(SELECT count(*) FROM redemptions WHERE caller = ? AND ref = ?)`),
+		caller, ref, caller, ref, statusCaptured, caller, ref).Scan(&e.Orders, &e.Payments, &e.Redemptions)
 	if err != nil {
 		return e, err
 	}
-	written, err := json.Marshal(ref) // as emit has written it
-	if err != nil {
+	if e.Events, err = s.countEvents(ctx, caller, ref); err != nil {
 		return e, err
 	}
-	if e.Events, err = s.countByType(ctx, eventsQuery, caller, ref, written); err != nil {
-		return e, err
-	}
-	e.Deliveries, err = s.countByType(ctx,
-		`SELECT type, count(*) FROM deliveries WHERE caller = ?1 AND ref = ?2 GROUP BY type`, caller, ref)
-	if err != nil {
+	if e.Deliveries, err = s.countDeliveries(ctx, caller, ref); err != nil {
 		return e, err
 	}
 	e.Charges, err = s.countCharges(ctx, caller, ref)
 	return e, err
 }
 
-func (s *Shop) countByType(ctx context.Context, query string, args ...any) (map[string]int, error) {
-	rows, err := s.db.QueryContext(ctx, query, args...)
+// countEvents counts the events in the outbox, delivered, waiting or held. It looks
+// at every row, this being for people and tests and not for a hot path, but reads
+// only those in which the reference stands, as JSON writes it.
+func (s *Shop) countEvents(ctx context.Context, caller reprise.Caller, ref string) (map[string]int, error) {
+	written, err := json.Marshal(ref) // as emit has written it
+	if err != nil {
+		return nil, err
+	}
+	one := `SELECT message_id, type, data FROM %s WHERE source = ? AND ` + s.dialect.contains
+	rows, err := s.db.QueryContext(ctx,
+		s.sql(fmt.Sprintf(one+` UNION ALL `+one, "reprise_outbox", "reprise_outbox_hold")),
+		eventSource, written, eventSource, written)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = rows.Close() }()
+	counts, seen := make(map[string]int), make(map[string]bool)
+	for rows.Next() {
+		var id, event string
+		var data []byte
+		if err := rows.Scan(&id, &event, &data); err != nil {
+			return nil, err
+		}
+		var f fact
+		if json.Unmarshal(data, &f) == nil && f.Caller == caller && f.Ref == ref && !seen[id] {
+			seen[id] = true
+			counts[event]++
+		}
+	}
+	return counts, rows.Err()
+}
+
+func (s *Shop) countDeliveries(ctx context.Context, caller reprise.Caller, ref string) (map[string]int, error) {
+	rows, err := s.db.QueryContext(ctx,
+		s.sql(`SELECT type, count(*) FROM deliveries WHERE caller = ? AND ref = ? GROUP BY type`), caller, ref)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +100,7 @@ func (s *Shop) countByType(ctx context.Context, query string, args ...any) (map[
 // countCharges asks the provider, because what it has charged is what the
 // caller's card has paid, whatever the shop believes.
 func (s *Shop) countCharges(ctx context.Context, caller reprise.Caller, ref string) (int, error) {
-	rows, err := s.db.QueryContext(ctx, `SELECT id FROM payments WHERE caller = ? AND ref = ? ORDER BY seq`, caller, ref)
+	rows, err := s.db.QueryContext(ctx, s.sql(`SELECT id FROM payments WHERE caller = ? AND ref = ? ORDER BY seq`), caller, ref)
 	if err != nil {
 		return 0, err
 	}

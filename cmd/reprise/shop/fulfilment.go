@@ -41,17 +41,17 @@ func (s *Shop) emit(ctx context.Context, tx *sql.Tx, event, subject string, f fa
 // deliver is the end of the relay in this process. A message may come several
 // times, and to several processes at once; the inbox has it handled once.
 func (s *Shop) deliver(ctx context.Context, m reprise.Message) error {
-	done, err := s.inbox.Do(ctx, m, fulfil)
+	done, err := s.inbox.Do(ctx, m, s.fulfil)
 	s.metrics.received(m, done, err)
 	return err
 }
 
 // fulfil is where a real shop would pack the parcel. This one notes that it did.
-func fulfil(ctx context.Context, tx *sql.Tx, m reprise.Message) error {
+func (s *Shop) fulfil(ctx context.Context, tx *sql.Tx, m reprise.Message) error {
 	var f fact
 	if err := json.Unmarshal(m.Data, &f); err != nil {
 		return outbox.Permanent(err)
 	}
-	_, err := tx.ExecContext(ctx, `INSERT INTO deliveries (caller, ref, type) VALUES (?, ?, ?)`, f.Caller, f.Ref, m.Type)
+	_, err := tx.ExecContext(ctx, s.sql(`INSERT INTO deliveries (caller, ref, type) VALUES (?, ?, ?)`), f.Caller, f.Ref, m.Type)
 	return err
 }

@@ -248,6 +248,24 @@ func TestWrongAddress(t *testing.T) {
 				404, "not-found")
 		}
 	}
+	for _, name := range []string{"%00", "a%00b", "%ff", "%c3%28"} { // are no text, and no database need be asked
+		for _, c := range []call{
+			{method: "GET", path: "/orders/" + name},
+			{method: "PUT", path: "/orders/" + name, body: object{"quantity": 1, "amount": 1}, header: map[string]string{"If-Match": "*"}},
+			{method: "DELETE", path: "/orders/" + name, header: map[string]string{"If-Match": "*"}},
+			{method: "POST", path: "/orders/" + name + "/payments", key: newKey(), body: paymentBody("x")},
+			{method: "GET", path: "/payments/" + name},
+			{method: "POST", path: "/coupons/" + name + "/redemptions", key: newKey(), body: object{"ref": "x"}},
+		} {
+			w.want(w.do(c), 404, "not-found")
+		}
+		for _, list := range []string{"/orders?ref=", "/orders?after=", "/payments?ref=", "/payments?after="} {
+			w.want(w.get(list+name), 400, "invalid")
+		}
+		if r := send(t, "GET", w.admin+"/effects?caller=alice&ref="+name, nil, nil); r.status != 400 {
+			t.Error(r)
+		}
+	}
 	for path, allow := range map[string]string{
 		"/orders":                     "GET, HEAD, POST",
 		"/orders/x":                   "DELETE, GET, HEAD, PUT",

@@ -46,8 +46,8 @@ func readListing(u *url.URL, filter string) (listing, error) {
 		return l, ledgerhttp.Invalid("the query can't be read")
 	}
 	for name, values := range query {
-		if len(values) > 1 || values[0] == "" {
-			return l, ledgerhttp.Invalid("the query parameter %q must be given once, with a value", name)
+		if len(values) > 1 || values[0] == "" || !isText(values[0]) {
+			return l, ledgerhttp.Invalid("the query parameter %q must be given once, with a text", name)
 		}
 		switch name {
 		case filter:
@@ -89,13 +89,16 @@ func page[T any](l listing, found []T, id func(T) string) list[T] {
 	return list[T]{Items: found, Next: &next}
 }
 
-// answerList answers one page of the caller's rows of a table, oldest first.
-func answerList[T any](ctx context.Context, db *sql.DB, l listing, table, columns string, id func(T) string,
+// answerList answers one page of the caller's rows of a table, oldest first: in the
+// order of their numbers, which are given out in the order of the writes. On a
+// database server a row may become visible after one with a later number, so a
+// walk through pages that goes on while somebody writes may pass it by.
+func answerList[T any](ctx context.Context, s *Shop, l listing, table, columns string, id func(T) string,
 	scan func(func(...any) error) (T, error),
 ) (reprise.Result, error) {
 	var after int64
 	if l.after != "" {
-		err := db.QueryRowContext(ctx, `SELECT seq FROM `+table+` WHERE id = ? AND caller = ?`, l.after, l.caller).Scan(&after)
+		err := s.db.QueryRowContext(ctx, s.sql(`SELECT seq FROM `+table+` WHERE id = ? AND caller = ?`), l.after, l.caller).Scan(&after)
 		if errors.Is(err, sql.ErrNoRows) {
 			err = ledgerhttp.Invalid("after is not the id of an item of this list")
 		}
@@ -103,13 +106,12 @@ func answerList[T any](ctx context.Context, db *sql.DB, l listing, table, column
 			return reprise.Result{}, err
 		}
 	}
-	where := `caller = ?1 AND seq > ?2`
-	if l.value != "" {
-		where += ` AND ref = ?3`
-	}
 	//nolint:gosec // table, columns and condition are the shop's own constants.
-	rows, err := db.QueryContext(ctx, `SELECT `+columns+` FROM `+table+` WHERE `+where+` ORDER BY seq LIMIT ?4`,
-		l.caller, after, l.value, l.limit+1)
+	query, args := `SELECT `+columns+` FROM `+table+` WHERE caller = ? AND seq > ?`, []any{l.caller, after}
+	if l.value != "" {
+		query, args = query+` AND ref = ?`, append(args, l.value)
+	}
+	rows, err := s.db.QueryContext(ctx, s.sql(query+` ORDER BY seq LIMIT ?`), append(args, l.limit+1)...)
 	if err != nil {
 		return reprise.Result{}, err
 	}

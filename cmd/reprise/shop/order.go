@@ -88,7 +88,7 @@ func readNewOrder(r *ledgerhttp.Request) (newOrder, error) {
 // createOrder writes the order and its event. Whether it has done so before is
 // not its concern: the ledger asks it once.
 func (s *Shop) createOrder(ctx context.Context, tx *sql.Tx, in newOrder) (reprise.Result, error) {
-	id, err := freeOrderID(ctx, tx, in.id)
+	id, err := s.freeOrderID(ctx, tx, in.id)
 	if err != nil {
 		return reprise.Result{}, err
 	}
@@ -96,9 +96,9 @@ func (s *Shop) createOrder(ctx context.Context, tx *sql.Tx, in newOrder) (repris
 		ID: id, Ref: in.Ref, SKU: in.SKU, Quantity: int64(in.Quantity), Amount: int64(in.Amount),
 		Currency: in.Currency, Status: statusOpen, Version: 1, CreatedAt: now(), caller: in.caller,
 	}
-	_, err = tx.ExecContext(ctx,
+	_, err = tx.ExecContext(ctx, s.sql(
 		`INSERT INTO orders (id, caller, ref, sku, quantity, amount, currency, status, version, created_at)
-		 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`),
 		o.ID, o.caller, o.Ref, o.SKU, o.Quantity, o.Amount, o.Currency, o.Status, o.Version, o.CreatedAt.UnixMilli())
 	if err != nil {
 		return reprise.Result{}, err
@@ -112,9 +112,9 @@ func (s *Shop) createOrder(ctx context.Context, tx *sql.Tx, in newOrder) (repris
 // freeOrderID returns derived, unless there is an order of that name: then its key
 // was forgotten after its time and stands for a new intent now. It is looked up,
 // because a statement that fails would spoil the transaction.
-func freeOrderID(ctx context.Context, tx *sql.Tx, derived string) (string, error) {
+func (s *Shop) freeOrderID(ctx context.Context, tx *sql.Tx, derived string) (string, error) {
 	var taken bool
-	err := tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM orders WHERE id = ?)`, derived).Scan(&taken)
+	err := tx.QueryRowContext(ctx, s.sql(`SELECT EXISTS (SELECT 1 FROM orders WHERE id = ?)`), derived).Scan(&taken)
 	if taken {
 		return newID("ord"), err
 	}
@@ -140,11 +140,11 @@ func readOrderChange(r *ledgerhttp.Request) (orderChange, error) {
 // present one. A key says "this is the same change", If-Match says "nobody has
 // changed it since": they answer different questions, and both are asked.
 func (s *Shop) changeOrder(ctx context.Context, tx *sql.Tx, in orderChange) (reprise.Result, error) {
-	o, err := findOrder(ctx, tx, in.caller, in.id)
+	o, err := s.lockOrder(ctx, tx, in.caller, in.id)
 	if err != nil {
 		return reprise.Result{}, err
 	}
-	if err := o.changeable(ctx, tx); err != nil {
+	if err := s.changeable(ctx, tx, o); err != nil {
 		return decided(err)
 	}
 	if err := ledgerhttp.CheckIfMatch(in.request, o.etag()); err != nil {
@@ -168,12 +168,12 @@ func readOrderCancellation(r *ledgerhttp.Request) (orderCancellation, error) {
 // cancelOrder cancels an order. Cancelling it again changes nothing and makes no
 // second event.
 func (s *Shop) cancelOrder(ctx context.Context, tx *sql.Tx, in orderCancellation) (reprise.Result, error) {
-	o, err := findOrder(ctx, tx, in.caller, in.id)
+	o, err := s.lockOrder(ctx, tx, in.caller, in.id)
 	if err != nil {
 		return reprise.Result{}, err
 	}
 	cancelled := o.Status == statusCancelled
-	if err := o.changeable(ctx, tx); err != nil && !cancelled {
+	if err := s.changeable(ctx, tx, o); err != nil && !cancelled {
 		return decided(err)
 	}
 	if err := ledgerhttp.CheckIfMatch(in.request, o.etag()); err != nil {
@@ -186,12 +186,12 @@ func (s *Shop) cancelOrder(ctx context.Context, tx *sql.Tx, in orderCancellation
 	return s.saveOrder(ctx, tx, orderCancelled, o)
 }
 
-// changeable reports why the order can't be changed or paid: with a decision if
+// changeable reports why an order that is locked can't be changed or paid: with a decision if
 // that stands for good, and with a refusal if it will pass.
 //
 // It is asked before the precondition, because a precondition is ignored where
 // the answer would not be a success without it (RFC 9110 section 13.2.1).
-func (o order) changeable(ctx context.Context, tx *sql.Tx) error {
+func (s *Shop) changeable(ctx context.Context, tx *sql.Tx, o order) error {
 	switch o.Status {
 	case statusPaid:
 		return decide(http.StatusConflict, codeOrderPaid, "the order is paid")
@@ -199,7 +199,7 @@ func (o order) changeable(ctx context.Context, tx *sql.Tx) error {
 		return decide(http.StatusConflict, codeOrderCancelled, "the order is cancelled")
 	}
 	var pending bool
-	err := tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM payments WHERE order_id = ? AND status = ?)`,
+	err := tx.QueryRowContext(ctx, s.sql(`SELECT EXISTS (SELECT 1 FROM payments WHERE order_id = ? AND status = ?)`),
 		o.ID, statusPending).Scan(&pending)
 	if err == nil && pending {
 		err = ledgerhttp.Refuse(http.StatusConflict, codePaymentInProgress, "a payment of this order is in progress")
@@ -210,7 +210,7 @@ func (o order) changeable(ctx context.Context, tx *sql.Tx) error {
 // saveOrder writes the next version of o and its event.
 func (s *Shop) saveOrder(ctx context.Context, tx *sql.Tx, event string, o order) (reprise.Result, error) {
 	o.Version++
-	_, err := tx.ExecContext(ctx, `UPDATE orders SET quantity = ?, amount = ?, status = ?, version = ? WHERE id = ?`,
+	_, err := tx.ExecContext(ctx, s.sql(`UPDATE orders SET quantity = ?, amount = ?, status = ?, version = ? WHERE id = ?`),
 		o.Quantity, o.Amount, o.Status, o.Version, o.ID)
 	if err != nil {
 		return reprise.Result{}, err
@@ -235,10 +235,21 @@ func scanOrder(scan func(...any) error) (order, error) {
 	return o, err
 }
 
+const orderQuery = `SELECT ` + orderColumns + ` FROM orders WHERE id = ? AND caller = ?`
+
 // findOrder returns an order of the caller. That there is one of somebody else
 // is nobody's business: it is not found either.
-func findOrder(ctx context.Context, q querier, caller reprise.Caller, id string) (order, error) {
-	row := q.QueryRowContext(ctx, `SELECT `+orderColumns+` FROM orders WHERE id = ? AND caller = ?`, id, caller)
+func (s *Shop) findOrder(ctx context.Context, caller reprise.Caller, id string) (order, error) {
+	return foundOrder(caller, s.db.QueryRowContext(ctx, s.sql(orderQuery), id, caller))
+}
+
+// lockOrder is findOrder for those who decide by what they see: until the
+// transaction ends, nobody else changes or pays the order.
+func (s *Shop) lockOrder(ctx context.Context, tx *sql.Tx, caller reprise.Caller, id string) (order, error) {
+	return foundOrder(caller, tx.QueryRowContext(ctx, s.sql(orderQuery+s.dialect.forUpdate), id, caller))
+}
+
+func foundOrder(caller reprise.Caller, row *sql.Row) (order, error) {
 	o, err := scanOrder(row.Scan)
 	o.caller = caller
 	if errors.Is(err, sql.ErrNoRows) {
@@ -248,7 +259,7 @@ func findOrder(ctx context.Context, q querier, caller reprise.Caller, id string)
 }
 
 func (s *Shop) getOrder(ctx context.Context, in byID) (reprise.Result, error) {
-	o, err := findOrder(ctx, s.db, in.caller, in.id)
+	o, err := s.findOrder(ctx, in.caller, in.id)
 	if err != nil {
 		return reprise.Result{}, err
 	}
@@ -256,5 +267,5 @@ func (s *Shop) getOrder(ctx context.Context, in byID) (reprise.Result, error) {
 }
 
 func (s *Shop) listOrders(ctx context.Context, l listing) (reprise.Result, error) {
-	return answerList(ctx, s.db, l, "orders", orderColumns, func(o order) string { return o.ID }, scanOrder)
+	return answerList(ctx, s, l, "orders", orderColumns, func(o order) string { return o.ID }, scanOrder)
 }

@@ -91,7 +91,7 @@ func (s *Shop) pay(ctx context.Context, run *ledger.Run[*sql.Tx]) error {
 	if err := json.Unmarshal(run.Input(), &in); err != nil {
 		return err
 	}
-	err := run.Tx(ctx, "open", func(ctx context.Context, tx *sql.Tx) error { return openPayment(ctx, tx, in) })
+	err := run.Tx(ctx, "open", func(ctx context.Context, tx *sql.Tx) error { return s.openPayment(ctx, tx, in) })
 	if no, ok := errors.AsType[decision](err); ok {
 		_, err := run.Finish(ctx, func(context.Context, *sql.Tx) (reprise.Result, error) { return no.result, nil })
 		return err
@@ -99,7 +99,7 @@ func (s *Shop) pay(ctx context.Context, run *ledger.Run[*sql.Tx]) error {
 	if err != nil {
 		return err
 	}
-	p, err := findPayment(ctx, s.db, in.Caller, in.ID)
+	p, err := s.findPayment(ctx, in.Caller, in.ID)
 	if err != nil {
 		return err
 	}
@@ -130,24 +130,24 @@ func (s *Shop) pay(ctx context.Context, run *ledger.Run[*sql.Tx]) error {
 // be changeable, and its key has been forgotten since. It is the same payment and
 // the decision on it stands: the provider is not asked again, who would refuse the
 // key if the order's amount had been changed in the meantime.
-func openPayment(ctx context.Context, tx *sql.Tx, in newPayment) error {
-	o, err := findOrder(ctx, tx, in.Caller, in.Order)
+func (s *Shop) openPayment(ctx context.Context, tx *sql.Tx, in newPayment) error {
+	o, err := s.lockOrder(ctx, tx, in.Caller, in.Order)
 	if err != nil {
 		return err
 	}
-	if err := o.changeable(ctx, tx); err != nil {
+	if err := s.changeable(ctx, tx, o); err != nil {
 		return err
 	}
 	var declined bool
-	err = tx.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM payments WHERE id = ?)`, in.ID).Scan(&declined)
+	err = tx.QueryRowContext(ctx, s.sql(`SELECT EXISTS (SELECT 1 FROM payments WHERE id = ?)`), in.ID).Scan(&declined)
 	if err != nil {
 		return err
 	}
 	if declined {
 		return decision{declinedResult(payment{ID: in.ID})}
 	}
-	_, err = tx.ExecContext(ctx,
-		`INSERT INTO payments (id, order_id, caller, ref, amount, currency, status) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+	_, err = tx.ExecContext(ctx, s.sql(
+		`INSERT INTO payments (id, order_id, caller, ref, amount, currency, status) VALUES (?, ?, ?, ?, ?, ?, ?)`),
 		in.ID, o.ID, in.Caller, in.Ref, o.Amount, o.Currency, statusPending)
 	return err
 }
@@ -155,7 +155,7 @@ func openPayment(ctx context.Context, tx *sql.Tx, in newPayment) error {
 // closePayment writes what the provider has decided, and what follows from it. A
 // declined payment leaves the order free to be paid under another key.
 func (s *Shop) closePayment(ctx context.Context, tx *sql.Tx, p payment) (reprise.Result, error) {
-	_, err := tx.ExecContext(ctx, `UPDATE payments SET status = ?, psp_reference = ? WHERE id = ?`,
+	_, err := tx.ExecContext(ctx, s.sql(`UPDATE payments SET status = ?, psp_reference = ? WHERE id = ?`),
 		p.Status, p.PSPReference, p.ID)
 	if err != nil {
 		return reprise.Result{}, err
@@ -163,7 +163,8 @@ func (s *Shop) closePayment(ctx context.Context, tx *sql.Tx, p payment) (reprise
 	if p.Status == statusDeclined {
 		return declinedResult(p), nil
 	}
-	_, err = tx.ExecContext(ctx, `UPDATE orders SET status = ?, version = version + 1 WHERE id = ?`, statusPaid, p.OrderID)
+	_, err = tx.ExecContext(ctx, s.sql(`UPDATE orders SET status = ?, version = version + 1 WHERE id = ?`),
+		statusPaid, p.OrderID)
 	if err != nil {
 		return reprise.Result{}, err
 	}
@@ -193,8 +194,8 @@ func scanPayment(scan func(...any) error) (payment, error) {
 	return p, err
 }
 
-func findPayment(ctx context.Context, q querier, caller reprise.Caller, id string) (payment, error) {
-	row := q.QueryRowContext(ctx, `SELECT `+paymentColumns+` FROM payments WHERE id = ? AND caller = ?`, id, caller)
+func (s *Shop) findPayment(ctx context.Context, caller reprise.Caller, id string) (payment, error) {
+	row := s.db.QueryRowContext(ctx, s.sql(`SELECT `+paymentColumns+` FROM payments WHERE id = ? AND caller = ?`), id, caller)
 	p, err := scanPayment(row.Scan)
 	p.caller = caller
 	if errors.Is(err, sql.ErrNoRows) {
@@ -204,7 +205,7 @@ func findPayment(ctx context.Context, q querier, caller reprise.Caller, id strin
 }
 
 func (s *Shop) getPayment(ctx context.Context, in byID) (reprise.Result, error) {
-	p, err := findPayment(ctx, s.db, in.caller, in.id)
+	p, err := s.findPayment(ctx, in.caller, in.id)
 	if err != nil {
 		return reprise.Result{}, err
 	}
@@ -212,5 +213,5 @@ func (s *Shop) getPayment(ctx context.Context, in byID) (reprise.Result, error) 
 }
 
 func (s *Shop) listPayments(ctx context.Context, l listing) (reprise.Result, error) {
-	return answerList(ctx, s.db, l, "payments", paymentColumns, func(p payment) string { return p.ID }, scanPayment)
+	return answerList(ctx, s, l, "payments", paymentColumns, func(p payment) string { return p.ID }, scanPayment)
 }

@@ -16,6 +16,9 @@ import (
 // maxText is the longest text, in characters.
 const maxText = 255
 
+// isText reports whether every database can hold v as a text, or be asked for it.
+func isText(v string) bool { return utf8.ValidString(v) && !strings.Contains(v, "\x00") }
+
 func text(name, v string) error {
 	switch {
 	case v == "":

@@ -23,7 +23,7 @@ func (s *Shop) api() http.Handler {
 	read(a, opGetOrder, readByID, s.getOrder)
 	read(a, opListOrders, readRefListing, s.listOrders)
 
-	a.handle(opPayOrder, ledgerhttp.Staged(s.server, readNewPayment, s.payments, encodeNewPayment))
+	a.handle(opPayOrder, ledgerhttp.Staged(s.server, named(readNewPayment), s.payments, encodeNewPayment))
 	read(a, opGetPayment, readByID, s.getPayment)
 	read(a, opListPayments, readRefListing, s.listPayments)
 
@@ -60,12 +60,23 @@ func (a api) handle(name reprise.Operation, h http.Handler) {
 func write[In any](a api, op reprise.Operation, decode func(*ledgerhttp.Request) (In, error),
 	work func(context.Context, *sql.Tx, In) (reprise.Result, error),
 ) {
-	a.handle(op, ledgerhttp.Atomic(a.shop.server, op, decode, work))
+	a.handle(op, ledgerhttp.Atomic(a.shop.server, op, named(decode), work))
 }
 
 // read serves an operation that changes nothing.
 func read[In any](a api, op reprise.Operation, decode func(*ledgerhttp.Request) (In, error),
 	look func(context.Context, In) (reprise.Result, error),
 ) {
-	a.handle(op, ledgerhttp.Safe(a.shop.server, op, decode, look))
+	a.handle(op, ledgerhttp.Safe(a.shop.server, op, named(decode), look))
+}
+
+// named refuses a path that is no text before anything is looked for under that
+// name: what a database says to a byte that no text has is its own affair.
+func named[In any](decode func(*ledgerhttp.Request) (In, error)) func(*ledgerhttp.Request) (In, error) {
+	return func(r *ledgerhttp.Request) (in In, err error) {
+		if !isText(r.URL.Path) {
+			return in, notFound("resource")
+		}
+		return decode(r)
+	}
 }

@@ -22,7 +22,6 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise"
-	"github.com/reprise-go/reprise/cmd/reprise/exit"
 	"github.com/reprise-go/reprise/cmd/reprise/psp"
 	"github.com/reprise-go/reprise/cmd/reprise/serve"
 	"github.com/reprise-go/reprise/contract"
@@ -31,7 +30,6 @@ import (
 	"github.com/reprise-go/reprise/ledgerhttp"
 	"github.com/reprise-go/reprise/outbox"
 	"github.com/reprise-go/reprise/store/migrate"
-	"github.com/reprise-go/reprise/store/sqlite"
 )
 
 // Shop is one process of the shop. Several may share a database.
@@ -40,8 +38,9 @@ type Shop struct {
 	log    *slog.Logger
 
 	database *Database
+	dialect  *dialect
 	db       *sql.DB // for reading; writing is the driver's
-	driver   *sqlite.Driver
+	driver   driver
 
 	contract *contract.Contract
 	ledger   *ledger.Ledger[*sql.Tx]
@@ -90,29 +89,26 @@ func (s *Shop) openTokens(context.Context) error {
 }
 
 func (s *Shop) openDatabase(ctx context.Context) error {
-	path, err := DatabasePath("--db", s.config.DB)
-	if err != nil {
+	var err error
+	if s.database, err = OpenDatabase(ctx, s.config.url, s.config.Driver); err != nil {
 		return err
 	}
-	const hint = "see that the file can be written, is in use by no other program, and was made by this version or an older one"
-	if s.database, err = OpenDatabase(ctx, s.config.Driver, path); err != nil {
-		return exit.Refused(hint, "the database %s can't be used: %w", path, err)
-	}
-	s.db, s.driver = s.database.SQL, s.database.Driver
+	s.dialect, s.db, s.driver = s.config.url.dialect, s.database.sql, s.database.driver
 	if err := s.database.Migrate(ctx); err != nil {
-		return exit.Refused(hint, "the database %s can't be used: %w", path, err)
+		return err
 	}
-	return nil
+	return s.database.prove(ctx)
 }
+
+// sql returns the text of a query, in which every parameter is a ?, for the
+// database that this shop has.
+func (s *Shop) sql(query string) string { return s.dialect.bind(query) }
 
 func (s *Shop) openProvider(ctx context.Context) error {
 	base := s.config.PSP
 	if base == Builtin {
-		path, err := s.providerPath()
-		if err != nil {
-			return err
-		}
-		s.builtin, err = psp.Open(ctx, psp.Config{Path: path, DeclineOver: psp.DefaultDeclineOver})
+		var err error
+		s.builtin, err = psp.Open(ctx, psp.Config{Path: s.config.pspPath, DeclineOver: psp.DefaultDeclineOver})
 		if err != nil {
 			return err
 		}
@@ -125,15 +121,6 @@ func (s *Shop) openProvider(ctx context.Context) error {
 	}
 	s.provider = newProvider(strings.TrimRight(base, "/"), s.config.PSPTimeout, s.log)
 	return nil
-}
-
-// providerPath names the file of the builtin provider.
-func (s *Shop) providerPath() (string, error) {
-	if s.config.PSPDB != "" {
-		return DatabasePath("--psp-db", s.config.PSPDB)
-	}
-	path, err := DatabasePath("--db", s.config.DB)
-	return path + ".psp", err
 }
 
 func (s *Shop) openLedger(context.Context) error {
