@@ -10,12 +10,16 @@ FUZZTIME ?= 5s
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
+.PHONY: servers
+servers: ## Install the database servers that the tests start, if one is missing
+	@go run ./internal/dbserver/install
+
 .PHONY: test
-test: ## Run all tests; they start by themselves whatever they need
+test: servers ## Run all tests; they start by themselves whatever they need
 	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test ./...); done
 
 .PHONY: race
-race: ## Run all tests under the race detector
+race: servers ## Run all tests under the race detector
 	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test -race ./...); done
 
 .PHONY: vet
