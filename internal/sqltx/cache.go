@@ -77,7 +77,7 @@ func (c *cache) take(ctx context.Context, raw driver.Conn, query string, n int) 
 	if s.stmt == nil {
 		stmt, err := prepareRaw(ctx, raw, query)
 		if err != nil {
-			s.once = true
+			s.once = ctx.Err() == nil // it says nothing of the query if the time was up
 			return nil
 		}
 		s.stmt = stmt

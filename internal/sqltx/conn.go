@@ -22,11 +22,6 @@ type Rules struct {
 	// transactions: it is one statement and means the same each time. Defaults to
 	// none being so.
 	Reusable func(query string) bool
-	// Cancellable says that the raw driver ends a statement whose context ends, and
-	// the connection with it. Then a handler's statement runs under the context that
-	// the handler gave it, and a database that doesn't answer can't hold it for ever.
-	// Otherwise a statement, once begun, runs to its end.
-	Cancellable bool
 }
 
 // Conn is one raw connection, its prepared statements, and the transactions

@@ -20,6 +20,8 @@ type tape struct {
 	running int // statements inside the raw connection at this moment
 	err     map[string]error
 	open    int // rows and statements that are not closed
+
+	endless chan struct{} // receives a value when a statement begins that never ends
 }
 
 func (t *tape) say(format string, args ...any) error {
@@ -101,9 +103,28 @@ func (r *plainRows) Next(dest []driver.Value) error {
 // richConn has everything optional.
 type richConn struct{ plainConn }
 
+// run keeps a statement that begins with ENDLESS running until its context
+// interrupts it.
+func (t *tape) run(ctx context.Context, query string) error {
+	if !strings.HasPrefix(query, "ENDLESS") {
+		return nil
+	}
+	return t.hang(ctx)
+}
+
+func (t *tape) hang(ctx context.Context) error {
+	if t.endless != nil {
+		t.endless <- struct{}{}
+	}
+	<-ctx.Done()
+	return errInterrupted
+}
+
+var errInterrupted = errors.New("the database says it was interrupted")
+
 func (c richConn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
-	if ctx.Done() != nil {
-		return nil, errors.New("a context that may end reached the raw connection")
+	if strings.HasPrefix(query, "ENDLESS PREPARE") {
+		return nil, c.tape.hang(ctx)
 	}
 	s, err := c.Prepare(query)
 	if err != nil {
@@ -113,18 +134,21 @@ func (c richConn) PrepareContext(ctx context.Context, query string) (driver.Stmt
 }
 
 func (c richConn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
-	if ctx.Done() != nil {
-		return nil, errors.New("a context that may end reached the raw connection")
+	if err := c.tape.run(ctx, query); err != nil {
+		return nil, err
 	}
 	return driver.RowsAffected(7), c.tape.say("exec directly %s %v", query, values(args))
 }
 
-func (c richConn) QueryContext(_ context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+func (c richConn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	if err := c.tape.run(ctx, query); err != nil {
+		return nil, err
+	}
 	if err := c.tape.say("query directly %s %v", query, values(args)); err != nil {
 		return nil, err
 	}
 	c.tape.open++
-	return &richRows{plainRows{tape: c.tape, left: 1}, 2}, nil
+	return &richRows{plainRows: plainRows{tape: c.tape, left: 1}, sets: 2, ctx: ctx, query: query}, nil
 }
 
 // special is an argument that only this driver's own checker understands.
@@ -143,16 +167,22 @@ func (c richConn) CheckNamedValue(nv *driver.NamedValue) error {
 
 type richStmt struct{ *plainStmt }
 
-func (s *richStmt) ExecContext(_ context.Context, args []driver.NamedValue) (driver.Result, error) {
+func (s *richStmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	if err := s.tape.run(ctx, s.query); err != nil {
+		return nil, err
+	}
 	return driver.RowsAffected(8), s.tape.say("exec prepared %s %v", s.query, values(args))
 }
 
-func (s *richStmt) QueryContext(_ context.Context, args []driver.NamedValue) (driver.Rows, error) {
+func (s *richStmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	if err := s.tape.run(ctx, s.query); err != nil {
+		return nil, err
+	}
 	if err := s.tape.say("query prepared %s %v", s.query, values(args)); err != nil {
 		return nil, err
 	}
 	s.tape.open++
-	return &richRows{plainRows{tape: s.tape, left: 1}, 2}, nil
+	return &richRows{plainRows: plainRows{tape: s.tape, left: 1}, sets: 2, ctx: ctx}, nil
 }
 
 func values(args []driver.NamedValue) []driver.Value {
@@ -186,7 +216,17 @@ func (c converter) ConvertValue(v any) (driver.Value, error) {
 
 type richRows struct {
 	plainRows
-	sets int
+	sets  int
+	ctx   context.Context
+	query string
+}
+
+// Next has a second row that never comes if the query says so.
+func (r *richRows) Next(dest []driver.Value) error {
+	if r.left == 0 && strings.HasPrefix(r.query, "THEN ENDLESS") {
+		return r.tape.hang(r.ctx)
+	}
+	return r.plainRows.Next(dest)
 }
 
 func (r *richRows) HasNextResultSet() bool { return r.sets > 1 }

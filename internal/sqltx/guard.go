@@ -54,9 +54,11 @@ func (g *guard) PrepareContext(ctx context.Context, query string) (driver.Stmt, 
 	if err := g.tx.enter(ctx, query); err != nil {
 		return nil, err
 	}
-	raw, err := prepareRaw(g.tx.under(ctx), g.raw(), query)
+	ctx, end := g.tx.bound(ctx)
+	defer end()
+	raw, err := prepareRaw(ctx, g.raw(), query)
 	if err != nil {
-		return nil, g.tx.leave(err)
+		return nil, g.tx.leave(late(ctx, err))
 	}
 	s := newStmt(g, raw)
 	return s, g.tx.leave(nil)
@@ -70,17 +72,18 @@ func (g *guard) ExecContext(ctx context.Context, query string, args []driver.Nam
 	if err := g.tx.enter(ctx, query); err != nil {
 		return nil, err
 	}
-	ctx = g.tx.under(ctx)
+	ctx, end := g.tx.bound(ctx)
+	defer end()
 	s := g.tx.conn.cache.take(ctx, g.raw(), query, len(args))
 	if s == nil {
 		res, err := e.ExecContext(ctx, query, args)
-		return res, g.tx.leave(err)
+		return res, g.tx.leave(late(ctx, err))
 	}
 	res, err := execStmt(ctx, s.stmt, args)
 	if err != nil {
 		s.drop()
 	}
-	return res, g.tx.leave(err)
+	return res, g.tx.leave(late(ctx, err))
 }
 
 func (g *guard) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
@@ -91,19 +94,17 @@ func (g *guard) QueryContext(ctx context.Context, query string, args []driver.Na
 	if err := g.tx.enter(ctx, query); err != nil {
 		return nil, err
 	}
-	ctx = g.tx.under(ctx)
+	ctx, end := g.tx.bound(ctx)
 	s := g.tx.conn.cache.take(ctx, g.raw(), query, len(args))
 	if s == nil {
 		raw, err := q.QueryContext(ctx, query, args)
-		r := g.tx.track(raw, nil, err)
-		return r, g.tx.leave(err)
+		return g.tx.opened(ctx, end, raw, nil, err)
 	}
 	raw, err := queryStmt(ctx, s.stmt, args)
 	if err != nil {
 		s.drop()
 	}
-	r := g.tx.track(raw, s, err)
-	return r, g.tx.leave(err)
+	return g.tx.opened(ctx, end, raw, s, err)
 }
 
 // CheckNamedValue converts an argument as the raw driver would have it. An
@@ -132,7 +133,9 @@ func (t *Tx) check(by any, nv *driver.NamedValue) (err error) {
 type rows struct {
 	tx     *Tx
 	raw    driver.Rows
-	from   *cached // the statement they come from, if it is the cache's
+	from   *cached         // the statement they come from, if it is the cache's
+	ctx    context.Context // they are read under, until end
+	end    func()
 	failed bool
 	closed bool
 }
@@ -146,10 +149,13 @@ var (
 	_ driver.RowsColumnTypePrecisionScale   = (*rows)(nil)
 )
 
-// track wraps the rows of one query. The caller holds conn.mu.
-func (t *Tx) track(raw driver.Rows, from *cached, err error) driver.Rows {
+// opened wraps the rows of one query, if it succeeded, and does what leave does.
+// end is called when they are closed.
+func (t *Tx) opened(ctx context.Context, end func(), raw driver.Rows, from *cached, err error) (driver.Rows, error) {
 	if err != nil || raw == nil {
-		return nil
+		err = late(ctx, err)
+		end()
+		return nil, t.leave(err)
 	}
 	if t.open == nil {
 		t.open = map[*rows]struct{}{}
@@ -157,9 +163,9 @@ func (t *Tx) track(raw driver.Rows, from *cached, err error) driver.Rows {
 	if from != nil {
 		from.busy = true
 	}
-	r := &rows{tx: t, raw: raw, from: from}
+	r := &rows{tx: t, raw: raw, from: from, ctx: ctx, end: end}
 	t.open[r] = struct{}{}
-	return r
+	return r, t.leave(nil)
 }
 
 // closeRaw closes the raw rows once. The caller holds conn.mu.
@@ -169,6 +175,7 @@ func (r *rows) closeRaw() error {
 	}
 	r.closed = true
 	err := r.raw.Close()
+	r.end()
 	if r.from != nil {
 		r.from.busy = false
 		if r.failed || err != nil {
@@ -210,7 +217,7 @@ func (r *rows) advanced(err error) error {
 		return err
 	}
 	r.failed = r.failed || err != nil
-	return r.tx.leave(err)
+	return r.tx.leave(late(r.ctx, err))
 }
 
 func (r *rows) HasNextResultSet() bool {

@@ -119,23 +119,3 @@ func TestText(t *testing.T) {
 		}
 	})
 }
-
-func TestCancellable(t *testing.T) {
-	t.Parallel()
-	for _, cancellable := range []bool{false, true} {
-		tp := &tape{}
-		c := lend(t, richConn{plainConn{tp}}, tp)
-		c.rules.Cancellable = cancellable
-		tx := begin(t, c)
-		ctx, cancel := context.WithCancel(t.Context())
-		// The fake refuses a context that may end.
-		_, err := tx.SQL().ExecContext(ctx, "INSERT")
-		cancel()
-		if (err != nil) != cancellable {
-			t.Errorf("cancellable %t: error %v", cancellable, err)
-		}
-		if err := tx.Rollback(t.Context()); err != nil {
-			t.Error(err)
-		}
-	}
-}

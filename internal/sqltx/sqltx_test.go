@@ -116,24 +116,6 @@ func TestTx(t *testing.T) {
 		}
 	})
 
-	t.Run("does not end with the context it was begun under", func(t *testing.T) {
-		t.Parallel()
-		tp := &tape{}
-		c := lend(t, richConn{plainConn{tp}}, tp)
-		ctx, cancel := context.WithCancel(t.Context())
-		tx, err := c.Begin(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cancel()
-		if _, err := tx.SQL().ExecContext(t.Context(), "INSERT"); err != nil {
-			t.Errorf("a statement under a living context: %v", err)
-		}
-		if err := tx.Commit(t.Context()); err != nil {
-			t.Error(err)
-		}
-	})
-
 	for name, end := range map[string]func(*sql.Tx) error{"Commit": (*sql.Tx).Commit, "Rollback": (*sql.Tx).Rollback} {
 		t.Run("L10 refuses its handler's "+name, func(t *testing.T) {
 			t.Parallel()

@@ -68,17 +68,19 @@ func (s *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (drive
 	if err := s.tx.enter(ctx, ""); err != nil {
 		return nil, err
 	}
-	res, err := execStmt(s.tx.under(ctx), s.raw, args)
-	return res, s.tx.leave(err)
+	ctx, end := s.tx.bound(ctx)
+	defer end()
+	res, err := execStmt(ctx, s.raw, args)
+	return res, s.tx.leave(late(ctx, err))
 }
 
 func (s *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
 	if err := s.tx.enter(ctx, ""); err != nil {
 		return nil, err
 	}
-	raw, err := queryStmt(s.tx.under(ctx), s.raw, args)
-	r := s.tx.track(raw, nil, err)
-	return r, s.tx.leave(err)
+	ctx, end := s.tx.bound(ctx)
+	raw, err := queryStmt(ctx, s.raw, args)
+	return s.tx.opened(ctx, end, raw, nil, err)
 }
 
 func (s *stmt) CheckNamedValue(nv *driver.NamedValue) error {

@@ -3,6 +3,7 @@
 package sqltx
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
@@ -17,6 +18,7 @@ import (
 type Tx struct {
 	conn *Conn
 	sql  *sql.Tx
+	ctx  context.Context // bounds every statement
 
 	// The rest is guarded by conn.mu.
 	first  error // the first error of a handler's statement
@@ -29,13 +31,15 @@ type Tx struct {
 
 type txKey struct{}
 
-// Begin starts a transaction. ctx gives the *sql.Tx its values, not its end: a
+// Begin starts a transaction. When ctx ends, the statement that runs is
+// interrupted as far as the raw driver can, and every further one is refused,
+// whichever context a handler gave it. The transaction itself does not end: a
 // cancelled context would make database/sql roll back behind its owner's back.
 func (c *Conn) Begin(ctx context.Context) (*Tx, error) {
 	if err := c.rules.Begin(context.WithoutCancel(ctx), c); err != nil {
 		return nil, err
 	}
-	t := &Tx{conn: c}
+	t := &Tx{conn: c, ctx: ctx}
 	tx, err := c.shadow.db.BeginTx(context.WithValue(context.WithoutCancel(ctx), txKey{}, t), nil)
 	if err != nil {
 		return nil, errors.Join(err, c.rules.Rollback(context.WithoutCancel(ctx), c))
@@ -154,7 +158,7 @@ func (t *Tx) admit(ctx context.Context, query string) error {
 	case t.err() != nil:
 		return t.err()
 	}
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(ctx.Err(), t.ctx.Err()); err != nil {
 		return t.fail(err)
 	}
 	if query == "" || t.conn.cache.known(query) {
@@ -166,14 +170,6 @@ func (t *Tx) admit(ctx context.Context, query string) error {
 	}
 	t.conn.cache.remember(query, t.conn.rules.Reusable != nil && t.conn.rules.Reusable(query))
 	return nil
-}
-
-// under is the context that a statement of the handler runs under.
-func (t *Tx) under(ctx context.Context) context.Context {
-	if t.conn.rules.Cancellable {
-		return ctx
-	}
-	return context.WithoutCancel(ctx)
 }
 
 // leave records the outcome of a statement and lets the next one pass.

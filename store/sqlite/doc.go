@@ -24,7 +24,10 @@
 // before the shared COMMIT. One that fails or panics is rolled back alone.
 // A handler that dawdles holds up every other writer, so it must not wait for
 // anything but the transaction it is given: what is slow belongs before the
-// keyed work, or into a staged run.
+// keyed work, or into a staged run. A statement of its transaction that runs on is
+// interrupted when the context of the request ends; package ledger gives it one
+// with a deadline. If SQLite rolls back the shared transaction with it, which it
+// does for a write, the others run again.
 //
 // # Handlers
 //

@@ -44,6 +44,7 @@ func (s *session) atomic(work func() error) error {
 // lend runs a handler's work and then finish, the driver's own last writes, in a
 // savepoint, with the messages enqueued by work written last (rule O1).
 func (s *session) lend(ctx context.Context, work func(context.Context, *sql.Tx) error, finish func() error) (err error) {
+	ctx = context.WithValue(ctx, sessionKey{}, s)
 	tx, err := s.conn.Begin(ctx)
 	if err != nil {
 		return s.lost(err)
@@ -57,7 +58,7 @@ func (s *session) lend(ctx context.Context, work func(context.Context, *sql.Tx) 
 			err = s.undo(err, tx.Rollback(ctx))
 		}
 	}()
-	if err := work(context.WithValue(ctx, sessionKey{}, s), tx.SQL()); err != nil {
+	if err := work(ctx, tx.SQL()); err != nil {
 		return blame(err, tx)
 	}
 	failpoint.Hit("sqlite/after-work")

@@ -21,6 +21,9 @@ const (
 	maxBatchTime = 4 * time.Millisecond
 	// pollBusy is how often the lock is tried while another process has it.
 	pollBusy = 500 * time.Microsecond
+	// maxSpoilt is how often a member runs again because others of its batch made
+	// SQLite end the transaction, before it gets a batch of its own.
+	maxSpoilt = 2
 )
 
 // writer runs every write of this process through one connection, and lets
@@ -104,7 +107,8 @@ func (w *writer) do(ctx context.Context, work func(*session) error) error {
 			store.ErrTxMisuse)
 	}
 	deadline := time.Now().Add(w.options.BusyTimeout)
-	for alone := false; ; {
+	alone := false
+	for spoilt := 1; ; spoilt++ {
 		b, err := w.join(ctx, deadline, alone, work)
 		if b == nil {
 			return err
@@ -112,7 +116,7 @@ func (w *writer) do(ctx context.Context, work func(*session) error) error {
 		<-b.done // COMMIT is on its way; nobody may leave before its answer
 		switch {
 		case b.again:
-			alone = alone || b.alone
+			alone = alone || b.alone || spoilt > maxSpoilt
 		case err == nil:
 			return b.err
 		case b.err == nil:
