@@ -41,13 +41,16 @@ type flight struct {
 	settled bool
 	entry   store.Entry
 	err     error
-	// changed is closed, and replaced, when any of this changes.
+	// changed is closed when any of this changes. It is nil while nobody waits for
+	// that, which is nearly always.
 	changed chan struct{}
 }
 
 func (f *flight) wake() {
-	close(f.changed)
-	f.changed = make(chan struct{})
+	if f.changed != nil {
+		close(f.changed)
+		f.changed = nil
+	}
 }
 
 // seat is the lead of a flight.
@@ -68,7 +71,7 @@ func (g *flights) join(ctx context.Context, in reprise.Intent, deadline time.Tim
 		if g.m == nil {
 			g.m = make(map[flightKey]*flight)
 		}
-		f = &flight{changed: make(chan struct{})}
+		f = &flight{}
 		g.m[k] = f
 	}
 	if !f.led {
@@ -94,6 +97,9 @@ func (g *flights) join(ctx context.Context, in reprise.Intent, deadline time.Tim
 			return g.take(k, f, in), store.Entry{}, nil
 		case f.bound && f.fingerprint != in.Fingerprint:
 			return nil, store.Entry{}, mismatch(f.fingerprint, in.Fingerprint)
+		}
+		if f.changed == nil {
+			f.changed = make(chan struct{})
 		}
 		changed := f.changed
 		g.mu.Unlock()

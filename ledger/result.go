@@ -5,7 +5,6 @@ package ledger
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"net/textproto"
 	"slices"
 	"strings"
@@ -74,7 +73,12 @@ func (l *Ledger[TTx]) freeze(r reprise.Result) (reprise.Result, error) {
 	kept := reprise.Result{Status: r.Status, Body: bytes.Clone(r.Body), Reference: r.Reference}
 	// Sorted, so that two spellings of one name are joined in the same order on
 	// every run.
-	for _, name := range slices.Sorted(maps.Keys(r.Header)) {
+	names := make([]string, 0, 8) // Usually enough, and then on the stack.
+	for name := range r.Header {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
 		canonical := textproto.CanonicalMIMEHeaderKey(name)
 		if !l.headers[canonical] || len(r.Header[name]) == 0 {
 			continue
@@ -85,7 +89,7 @@ func (l *Ledger[TTx]) freeze(r reprise.Result) (reprise.Result, error) {
 			}
 		}
 		if kept.Header == nil {
-			kept.Header = make(map[string][]string)
+			kept.Header = make(map[string][]string, len(names))
 		}
 		kept.Header[canonical] = append(kept.Header[canonical], r.Header[name]...)
 	}
