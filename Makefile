@@ -48,6 +48,10 @@ demo: ## Run the main job: real orders through the seven worst breakpoints
 bench: ## Print the numbers of docs/design.md, as ratios within one run
 	go run ./bench all
 
+.PHONY: peers
+peers: ## Build what bench compares with, a module apart from the workspace
+	cd bench/peers && GOWORK=off go vet ./...
+
 .PHONY: surface
 surface: ## Rewrite api/*.txt after a meant change of the exported surface
 	go test -run ExportedSurface . -update
@@ -55,3 +59,4 @@ surface: ## Rewrite api/*.txt after a meant change of the exported surface
 .PHONY: tidy
 tidy: ## Tidy every module and the workspace
 	@set -e; for m in $(MODULES); do (cd $$m && go mod tidy); done; go work sync
+	cd bench/peers && GOWORK=off go mod tidy

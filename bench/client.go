@@ -27,7 +27,7 @@ import (
 // The caller's context has a deadline, as that of a service's handler has, on
 // both sides. Where it has none, the policy's own limits apply, which cost a
 // context and a timer that the bare client does without; those rows inform.
-func benchClient(ctx context.Context, r *report, runs int) error {
+func benchClient(ctx context.Context, r *report, opt options) error {
 	server, err := listen(ctx)
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func benchClient(ctx context.Context, r *report, runs int) error {
 		} {
 			for _, limit := range []time.Duration{2 * time.Second, 0} {
 				o := overhead{ctx, m.method, server.url, bytes.Repeat([]byte("x"), m.size), limit}
-				bare, ours, err := compare(ctx, runs, base.ops,
+				bare, ours, err := compare(ctx, opt.runs, base.ops,
 					o.op(&http.Client{Transport: base.rt}),                                           //nolint:contextcheck // It has o.ctx.
 					o.op(&http.Client{Transport: &retryhttp.Transport{Base: base.rt, Ledger: true}})) //nolint:contextcheck // It has o.ctx.
 				if err != nil {
@@ -66,7 +66,7 @@ func benchClient(ctx context.Context, r *report, runs int) error {
 				}
 				add := func(what string, value, most, ours, bare float64) {
 					r.add(row{
-						Bench: "client", Row: name + ": " + what, Ratio: value, Target: most, AtMost: most > 0, Runs: runs,
+						Bench: "client", Row: name + ": " + what, Ratio: value, Target: most, AtMost: most > 0, Runs: opt.runs,
 						Detail: fmt.Sprintf("%.1f, bare %.1f", ours, bare),
 					})
 				}

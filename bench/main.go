@@ -3,7 +3,7 @@
 // Command bench measures reprise against itself and against what people do
 // without it, always as ratios within one run on one machine.
 //
-//	go run ./bench NAME [--json] [--runs N]
+//	go run ./bench NAME [--json] [--runs N] [--only TEXT,...]
 //
 // It exits with 1 if a row misses its target.
 package main
@@ -20,8 +20,9 @@ import (
 )
 
 // benches holds every benchmark by name.
-var benches = map[string]func(ctx context.Context, r *report, runs int) error{
+var benches = map[string]func(ctx context.Context, r *report, o options) error{
 	"client": benchClient,
+	"peers":  benchPeers,
 	"sqlite": benchSQLite,
 }
 
@@ -31,10 +32,11 @@ func run() int {
 	names := append(slices.Sorted(maps.Keys(benches)), "all")
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.Usage = func() {
-		fmt.Fprintf(os.Stderr, "usage: bench %s [--json] [--runs N]\n", strings.Join(names, "|"))
+		fmt.Fprintf(os.Stderr, "usage: bench %s [--json] [--runs N] [--only TEXT,...]\n", strings.Join(names, "|"))
 	}
 	asJSON := flags.Bool("json", false, "one JSON object per row")
 	runs := flags.Int("runs", 5, "rounds, of which the median counts")
+	only := flags.String("only", "", "of peers and of store, only the things whose names contain one of these texts")
 	if len(os.Args) < 2 || !slices.Contains(names, os.Args[1]) {
 		flags.Usage()
 		return 3
@@ -46,11 +48,15 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	r := &report{json: *asJSON, out: os.Stdout}
+	o := options{runs: *runs}
+	if *only != "" {
+		o.only = strings.Split(*only, ",")
+	}
 	for _, name := range names[:len(names)-1] {
 		if os.Args[1] != name && os.Args[1] != "all" {
 			continue
 		}
-		if err := benches[name](ctx, r, *runs); err != nil {
+		if err := benches[name](ctx, r, o); err != nil {
 			fmt.Fprintf(os.Stderr, "error: %v\n", err)
 			return 4
 		}

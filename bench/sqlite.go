@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/reprise-go/reprise"
@@ -27,15 +26,15 @@ const slice = 700 * time.Millisecond
 // result, one event) with synchronous=FULL: group commit through store/sqlite
 // against one transaction per request behind a mutex, written by hand on
 // database/sql over the same schema.
-func benchSQLite(ctx context.Context, r *report, runs int) error {
+func benchSQLite(ctx context.Context, r *report, o options) error {
 	for _, driver := range sqliteDrivers {
 		for _, callers := range []int{64, 1} {
-			if err := benchGroupCommit(ctx, r, driver, callers, runs); err != nil {
+			if err := benchGroupCommit(ctx, r, driver, callers, o.runs); err != nil {
 				return fmt.Errorf("%s with %d callers: %w", driver.name, callers, err)
 			}
 		}
 	}
-	return benchSQLiteDrivers(ctx, r, runs)
+	return benchSQLiteDrivers(ctx, r, o.runs)
 }
 
 // sqliteDriver is one registered driver.
@@ -243,44 +242,6 @@ func countRows(ctx context.Context, db *sql.DB, want int64) error {
 		}
 	}
 	return nil
-}
-
-// measured is what one slice showed.
-type measured struct {
-	count int64
-	rate  float64 // per second
-	p99   time.Duration
-}
-
-// measure lets callers repeat do for a while.
-func measure(ctx context.Context, callers int, d time.Duration, do func(context.Context) error) (measured, error) {
-	var wg sync.WaitGroup
-	var failure atomic.Pointer[error]
-	times := make([][]time.Duration, callers)
-	start := time.Now()
-	for i := range callers {
-		wg.Go(func() {
-			for begin := start; begin.Sub(start) < d; {
-				if err := do(ctx); err != nil {
-					failure.CompareAndSwap(nil, &err)
-					return
-				}
-				end := time.Now()
-				times[i] = append(times[i], end.Sub(begin))
-				begin = end
-			}
-		})
-	}
-	wg.Wait()
-	took := time.Since(start)
-	if err := failure.Load(); err != nil {
-		return measured{}, *err
-	}
-	all := slices.Concat(times...)
-	slices.Sort(all)
-	return measured{
-		count: int64(len(all)), rate: float64(len(all)) / took.Seconds(), p99: all[len(all)*99/100],
-	}, nil
 }
 
 func inDirectory[T any](do func(dir string) (T, error)) (result T, err error) {

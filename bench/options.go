@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// options are what the command line says to every benchmark.
+type options struct {
+	// runs is the number of rounds, of which the median counts.
+	runs int
+	// rows is the size of the large ledger of "growth".
+	rows int
+	// only, if not empty, names the things to measure; baselines are always measured.
+	only []string
+}
+
+// chosen reports whether name is to be measured.
+func (o options) chosen(name string) bool {
+	return len(o.only) == 0 || slices.ContainsFunc(o.only, func(s string) bool { return strings.Contains(name, s) })
+}
+
+// progress tells a human what is going on; rows go to standard output.
+func progress(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "bench: "+format+"\n", args...)
+}
