@@ -50,11 +50,8 @@ func (l *Ledger[TTx]) execute(ctx context.Context, in reprise.Intent, t terms, s
 	defer cancel()
 	err = l.rerun(ctx, "ledger.Do", func() (next, error) {
 		a := attempt[TTx]{ledger: l, work: work, lifetimes: t, in: in}
-		c := store.Claim{Intent: in, Token: store.NewToken(), Number: t.Number}
-		e, executed, err := l.driver.Execute(ctx, c, func(ctx context.Context, tx TTx) (store.Completion, error) {
-			s.bind()
-			return a.run(ctx, tx)
-		})
+		c := store.Claim{Intent: in, Token: store.NewToken(), Number: t.Number, Held: s.bind}
+		e, executed, err := l.driver.Execute(ctx, c, a.run)
 		switch {
 		case err == nil && !executed:
 			v = verdict{entry: e}
@@ -72,7 +69,8 @@ func (l *Ledger[TTx]) execute(ctx context.Context, in reprise.Intent, t terms, s
 			default:
 				v = verdict{entry: e}
 			}
-		case a.err == nil && errors.Is(err, store.ErrBusy):
+		case errors.Is(err, store.ErrBusy) && !errors.Is(a.err, store.ErrBusy):
+			// Work may have been called all the same, by a driver whose claim rides.
 			busy = true
 			return stop, err
 		default:

@@ -59,7 +59,9 @@ type Answer struct {
 // Work does the business of an intent inside the transaction that also keeps
 // its record. It may be called several times for one intent, each time in a new
 // transaction after the one before was rolled back, so it must have no effect
-// outside tx.
+// outside tx. A store whose claim rides with the first statement, to save a round
+// trip, calls it for a repeat too: that statement then fails, and whatever work
+// returns is replaced by the answer on record.
 //
 // It must not end tx: returning nil commits and returning an error rolls back.
 // Don't write the usual "defer tx.Rollback()" either, which runs before the

@@ -30,6 +30,11 @@ type Claim struct {
 	// driver may use it to choose between claiming first and looking up first;
 	// it must never decide on it.
 	Number int
+	// Held, if not nil, is called by Execute in each run of the work at most once,
+	// when the intent is this attempt's: before work is called, or, in a driver
+	// whose claim rides with the first statement of work, once that was answered.
+	// It is never called when a record exists, and it must not block.
+	Held func()
 }
 
 // Completion is what an attempt leaves in the ledger.
@@ -78,9 +83,11 @@ type Ledger[TTx any] interface {
 	// Execute runs one attempt of the atomic mode: claim, work, stored result
 	// and enqueued messages in one transaction (rules L1 to L3).
 	//
-	// When a record exists, work is not called and the record is returned with
-	// executed false. Otherwise work runs, its completion is stored, and the new
-	// record is returned with executed true, after COMMIT. Two concurrent calls
+	// When a record exists, it is returned with executed false, and work has no
+	// effect: it is not called, or, in a driver whose claim rides with the first
+	// statement of work, that statement fails without having reached the database,
+	// and what work returns or raises after that counts for nothing. Otherwise work runs,
+	// its completion is stored, and the new record is returned with executed true, after COMMIT. Two concurrent calls
 	// for one intent never both commit: one of them executes, the other returns
 	// the record, ErrBusy or ErrConflict.
 	//

@@ -62,6 +62,9 @@ func (s *session) execute(ctx context.Context, c store.Claim, forgotten bool,
 	var done store.Completion
 	err := s.lend(ctx,
 		func(ctx context.Context, tx *sql.Tx) (err error) {
+			if c.Held != nil {
+				c.Held()
+			}
 			done, err = work(ctx, tx)
 			return err
 		},

@@ -18,8 +18,18 @@ func executeRules[TTx any]() []rule[TTx] {
 	return []rule[TTx]{
 		{
 			"L1_absent_intent_executes_once",
-			"An absent intent is claimed and executed; once it is completed its record answers, and work is not called.",
+			"An absent intent is claimed and executed; once it is completed its record answers, and work has no effect.",
 			absentExecutes[TTx],
+		},
+		{
+			"L1_repeated_work_counts_for_nothing",
+			"Once there is a record, what work does, returns or raises changes nothing: the record answers.",
+			repeatedWork[TTx],
+		},
+		{
+			"L1_claim_is_announced_before_the_effect",
+			"An attempt is told that the intent is its own once in each run of its work, at the latest when its first statement is answered.",
+			claimAnnounced[TTx],
 		},
 		{
 			"L1_number_of_the_attempt_decides_nothing",
@@ -94,6 +104,64 @@ func absentExecutes[TTx any](f *fixture[TTx]) {
 	}
 	f.wantSame("the record", first, f.mustFind(other, in))
 	f.wantEffects(effectOf(in), 1)
+}
+
+// repeatedWork repeats an intent whose work does without the store, hides what it
+// was told, or dies of it.
+func repeatedWork[TTx any](f *fixture[TTx]) {
+	in := intent("k-1")
+	first := f.mustExecute(f.d, in)
+	for name, work := range map[string]func(ctx context.Context, tx TTx) error{
+		"succeeds without a statement": func(context.Context, TTx) error { return nil },
+		"fails without a statement":    func(context.Context, TTx) error { return errHandler },
+		"panics without a statement":   func(context.Context, TTx) error { panic(errHandler) },
+		"fails":                        func(ctx context.Context, tx TTx) error { return f.repeated(ctx, tx, in) },
+		"hides its failure":            func(ctx context.Context, tx TTx) error { _ = f.repeated(ctx, tx, in); return nil },
+		"panics":                       func(ctx context.Context, tx TTx) error { panic(f.repeated(ctx, tx, in)) },
+		"goes on after its failure": func(ctx context.Context, tx TTx) error {
+			_ = f.repeated(ctx, tx, in)
+			_ = f.d.Enqueue(ctx, tx, message("ghost", "subject"))
+			return f.repeated(ctx, tx, in)
+		},
+	} {
+		var e store.Entry
+		var executed bool
+		recovered, err := call(func() (err error) {
+			c := claim(in)
+			e, executed, err = f.d.Execute(f.ctx, c, func(ctx context.Context, tx TTx) (store.Completion, error) {
+				return completion(c), work(ctx, tx)
+			})
+			return err
+		})
+		if err != nil || executed || recovered != nil {
+			f.Fatalf("a repeat whose work %s: executed %t, error %v, panic %v; want the record", name, executed, err, recovered)
+		}
+		f.wantSame("a repeat whose work "+name, first, e)
+	}
+	f.wantEffects(effectOf(in), 1)
+	f.wantOnlyReal()
+}
+
+func claimAnnounced[TTx any](f *fixture[TTx]) {
+	for _, fails := range []error{nil, errHandler} {
+		in := intent(reprise.Key(fmt.Sprintf("k-%v", fails == nil)))
+		var runs, held int
+		_, _, err := f.d.Execute(f.ctx, store.Claim{Intent: in, Token: store.NewToken(), Number: 1, Held: func() { held++ }},
+			func(ctx context.Context, tx TTx) (store.Completion, error) {
+				runs++
+				err := f.effect(ctx, tx, effectOf(in))
+				if held != runs {
+					f.Errorf("the first statement was answered in run %d, and the claim was announced %d times", runs, held)
+				}
+				return completion(claim(in)), errors.Join(err, fails)
+			})
+		if !errors.Is(err, fails) {
+			f.Fatalf("%v, want %v", err, fails)
+		}
+		if held != runs {
+			f.Errorf("the claim was announced %d times in %d runs", held, runs)
+		}
+	}
 }
 
 func numberDecidesNothing[TTx any](f *fixture[TTx]) {

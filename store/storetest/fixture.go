@@ -196,17 +196,29 @@ func (f *fixture[TTx]) mustExecute(d store.Driver[TTx], in reprise.Intent, chang
 	return e
 }
 
-// mustReplay asks for an intent that has a record. Its work must not be called.
+// mustReplay asks for an intent that has a record. Its work must have no effect.
 func (f *fixture[TTx]) mustReplay(d store.Driver[TTx], in reprise.Intent) store.Entry {
 	f.Helper()
-	e, executed, err := d.Execute(f.ctx, claim(in), func(context.Context, TTx) (store.Completion, error) {
-		f.Errorf("work of %q was called although there is a record", in.Key)
-		return store.Completion{}, errors.New("must not run")
+	c := claim(in)
+	c.Held = func() { f.Errorf("the intent %q was held for an attempt although there is a record", in.Key) }
+	e, executed, err := d.Execute(f.ctx, c, func(ctx context.Context, tx TTx) (store.Completion, error) {
+		return completion(c), f.repeated(ctx, tx, in)
 	})
 	if err != nil || executed {
 		f.Fatalf("repeating the intent %q: executed %t, error %v", in.Key, executed, err)
 	}
 	return e
+}
+
+// repeated is the work of an attempt that must not be executed. A driver whose
+// claim rides with the first statement calls it, and refuses that statement.
+func (f *fixture[TTx]) repeated(ctx context.Context, tx TTx, in reprise.Intent) error {
+	f.Helper()
+	if err := f.effect(ctx, tx, effectOf(in)); err != nil {
+		return err
+	}
+	f.Errorf("work of %q had an effect although there is a record", in.Key)
+	return errors.New("must not run")
 }
 
 func (f *fixture[TTx]) mustFind(d store.Driver[TTx], in reprise.Intent) store.Entry {

@@ -258,15 +258,18 @@ func (m *model[TTx]) execute(t *rapid.T) {
 	recovered, err := call(func() (err error) {
 		e, executed, err = d.Execute(m.ctx, c, func(ctx context.Context, tx TTx) (store.Completion, error) {
 			if r != nil {
-				t.Errorf("work was called although there is a record")
+				if err := m.fixture.effect(ctx, tx, string(m.caller)); err == nil {
+					t.Errorf("work had an effect although there is a record")
+				}
+				return done, end(how)
 			}
 			return done, errors.Join(m.write(ctx, d, tx), end(how))
 		})
 		return err
 	})
 	if r != nil {
-		if err != nil || executed {
-			t.Fatalf("a repeat: executed %t, error %v", executed, err)
+		if err != nil || executed || recovered != nil {
+			t.Fatalf("a repeat: executed %t, error %v, panic %v", executed, err, recovered)
 		}
 		m.same(t, "a repeat", r, e)
 		return

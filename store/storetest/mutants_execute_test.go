@@ -35,11 +35,36 @@ func executeMutants() []mutant {
 		},
 		{
 			name:   "a first attempt is executed without a look-up",
-			breaks: []string{"L1_number_of_the_attempt_decides_nothing", "L1_absent_intent_executes_once"},
+			breaks: []string{"L1_number_of_the_attempt_decides_nothing", "L1_absent_intent_executes_once", "L1_repeated_work_counts_for_nothing"},
 			wrap: func(d driver, s *sabotage) driver {
 				return broken{driver: d, execute: func(ctx context.Context, c store.Claim, work atomicWork) (store.Entry, bool, error) {
 					if c.Number == 1 {
 						s.exec("DELETE FROM reprise_ledger WHERE id = ?", idOf(c))
+					}
+					return d.Execute(ctx, c, work)
+				}}
+			},
+		},
+		{
+			name:   "nobody is told that the intent is held",
+			breaks: []string{"L1_claim_is_announced_before_the_effect"},
+			wrap: func(d driver, s *sabotage) driver {
+				return broken{driver: d, execute: func(ctx context.Context, c store.Claim, work atomicWork) (store.Entry, bool, error) {
+					s.fired.Add(1)
+					c.Held = nil
+					return d.Execute(ctx, c, work)
+				}}
+			},
+		},
+		{
+			name:   "what the work of a repeat returns is the answer",
+			breaks: []string{"L1_repeated_work_counts_for_nothing"},
+			wrap: func(d driver, s *sabotage) driver {
+				return broken{driver: d, execute: func(ctx context.Context, c store.Claim, work atomicWork) (store.Entry, bool, error) {
+					if e, err := d.Find(ctx, c.Intent); err == nil {
+						s.fired.Add(1)
+						_, err := work(ctx, nil)
+						return e, false, err
 					}
 					return d.Execute(ctx, c, work)
 				}}
