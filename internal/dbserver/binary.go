@@ -99,8 +99,8 @@ func postgresDirectories() []string {
 	var dirs []string
 	if path, err := exec.LookPath("postgres"); err == nil {
 		// What is on PATH may be a link to the server alone.
-		if real, err := filepath.EvalSymlinks(path); err == nil {
-			dirs = append(dirs, filepath.Dir(real))
+		if target, err := filepath.EvalSymlinks(path); err == nil {
+			dirs = append(dirs, filepath.Dir(target))
 		}
 	}
 	installed, err := filepath.Glob("/usr/lib/postgresql/*/bin")

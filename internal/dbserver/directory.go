@@ -36,7 +36,7 @@ func newDirectory(as *account) (*directory, error) {
 		return nil, fmt.Errorf("dbserver: no place for a server: %w", err)
 	}
 	d := &directory{path: path}
-	err = errors.Join(os.Chmod(path, 0o711), as.own(path))
+	err = errors.Join(os.Chmod(path, 0o711), as.own(path)) //nolint:gosec // The server and its clients differ.
 	if err == nil {
 		err = d.stayAlive()
 	}

@@ -103,10 +103,9 @@ func (m *MariaDB) initialise(ctx context.Context) error {
 func (m *MariaDB) launch(ctx context.Context, extra ...string) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	args := []string{
-		"--no-defaults", "--datadir=" + m.dir.join("data"), "--socket=" + m.socket(), "--port=" + strconv.Itoa(m.port),
-		"--pid-file=" + m.dir.join("pid"),
-	}
+	args := make([]string, 0, 5+len(m.settings)+len(extra))
+	args = append(args, "--no-defaults", "--datadir="+m.dir.join("data"), "--socket="+m.socket(),
+		"--port="+strconv.Itoa(m.port), "--pid-file="+m.dir.join("pid"))
 	for _, name := range slices.Sorted(maps.Keys(m.settings)) {
 		args = append(args, "--"+name+"="+m.settings[name])
 	}

@@ -43,7 +43,7 @@ func start(as *account, death syscall.Signal, log, program string, args ...strin
 	}
 	defer file.Close()
 	// The child must outlive the context of the call that starts it.
-	cmd := exec.Command(program, args...) //nolint:gosec,noctx // The programs of this package's list.
+	cmd := exec.Command(program, args...) //nolint:noctx // See above.
 	cmd.Stdout, cmd.Stderr = file, file
 	cmd.Dir = filepath.Dir(log)
 	cmd.Env = environment(cmd.Dir)

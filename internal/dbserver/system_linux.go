@@ -71,7 +71,7 @@ func killTree(p *os.Process) error {
 		return errors.Join(err, p.Kill())
 	}
 	err = ignoreFinished(p.Kill())
-	for _, field := range strings.Fields(string(list)) {
+	for field := range strings.FieldsSeq(string(list)) {
 		pid, atoi := strconv.Atoi(field)
 		if atoi != nil {
 			return errors.Join(err, atoi)
@@ -95,7 +95,7 @@ func ignoreFinished(err error) error {
 func removeSharedMemory(id int) {
 	const ipcRemove = 0
 	// An error means that it is gone already, which is what is wanted.
-	_, _, _ = syscall.Syscall(syscall.SYS_SHMCTL, uintptr(id), ipcRemove, 0)
+	_, _, _ = syscall.Syscall(syscall.SYS_SHMCTL, uintptr(id), ipcRemove, 0) //nolint:dogsled // See above.
 }
 
 const (

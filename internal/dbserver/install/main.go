@@ -6,6 +6,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -23,34 +24,33 @@ func main() {
 }
 
 func install() error {
-	var packages []string
-	for _, m := range dbserver.Missing() {
+	missing := dbserver.Missing()
+	packages := make([]string, 0, len(missing))
+	for _, m := range missing {
 		packages = append(packages, m.Debian)
 	}
 	if len(packages) == 0 {
 		return nil
 	}
 	todo := fmt.Errorf("the tests need real servers; install them by: apt-get install --no-install-recommends %s", strings.Join(packages, " "))
-	var sudo []string
+	command := append([]string{"sh", "-c", script, "install"}, packages...)
+	ctx := context.Background() // An interrupt reaches apt-get by itself.
 	if os.Geteuid() != 0 {
-		if exec.Command("sudo", "-n", "true").Run() != nil {
+		if exec.CommandContext(ctx, "sudo", "-n", "true").Run() != nil {
 			return todo
 		}
-		sudo = []string{"sudo", "-n"}
+		command = append([]string{"sudo", "-n"}, command...)
 	}
 	if _, err := exec.LookPath("apt-get"); err != nil {
 		return todo
 	}
-	fmt.Println("installing", strings.Join(packages, " "))
-	script := exec.Command("sh", append([]string{"-c", script, "install"}, packages...)...)
-	if sudo != nil {
-		script = exec.Command(sudo[0], append(sudo[1:], script.Args...)...)
-	}
-	script.Stdout, script.Stderr = os.Stderr, os.Stderr
-	if err := script.Run(); err != nil {
+	fmt.Fprintln(os.Stderr, "installing", strings.Join(packages, " "))
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...) //nolint:gosec // Names of this house's own list.
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	if err := cmd.Run(); err != nil {
 		return errors.Join(err, todo)
 	}
-	if missing := dbserver.Missing(); len(missing) > 0 {
+	if missing = dbserver.Missing(); len(missing) > 0 {
 		return missing[0]
 	}
 	return nil
