@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pg
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+
+	"github.com/reprise-go/reprise"
+	"github.com/reprise-go/reprise/store"
+)
+
+// Verdict is what a claim found.
+type Verdict int64
+
+const (
+	// Claimed: the intent is the transaction's to execute.
+	Claimed Verdict = 1 + iota
+	// Busy: another transaction holds the intent.
+	Busy
+	// OtherContent: the same, and it asks for something else (rule L6).
+	OtherContent
+	// Recorded: there is a record.
+	Recorded
+	// Forgotten: there is a record past its tombstone. The intent is claimed, and
+	// ForgetSQL must run before its completion.
+	Forgotten
+)
+
+// ClaimCase is the expression that claims an intent, or says why not. Its value
+// is a Verdict. The parameters are those of Claim.Args.
+//
+// The locks only save work; the unique index decides. The first is on the intent,
+// and is tried, never waited for. The second tells others which content holds the
+// intent: it is shared, so it is always had, and a loser looks for it in one
+// snapshot of the lock table. To try for it instead would take a holder that is
+// just taking or releasing its two locks for one with other content, and a client
+// that is told so takes a new key.
+//
+// The look-up is in the statement of the lock, so it may miss a record that was
+// committed between the two; the unique index then has the last word.
+const ClaimCase = `CASE
+WHEN NOT pg_try_advisory_xact_lock($2::bigint) THEN
+	CASE WHEN EXISTS (
+		WITH l AS MATERIALIZED (SELECT pid, classid, objid, objsubid FROM pg_locks WHERE locktype = 'advisory' AND granted
+			AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
+		SELECT FROM l AS holder JOIN l AS content USING (pid)
+		WHERE holder.objsubid = 1 AND ((holder.classid::bigint << 32) | holder.objid::bigint) = $2::bigint
+		AND content.objsubid = 2 AND content.classid = $3::int::oid AND content.objid <> $4::int::oid) THEN 3 ELSE 2 END
+WHEN EXISTS (SELECT FROM reprise_ledger WHERE id = $1::uuid) THEN
+	CASE WHEN EXISTS (SELECT FROM reprise_ledger WHERE id = $1::uuid AND tombstone_until <= clock_timestamp())
+		AND pg_try_advisory_xact_lock_shared($3::int, $4::int) AND set_config('reprise.token', $5::text, true) <> '' THEN 5 ELSE 4 END
+WHEN pg_try_advisory_xact_lock_shared($3::int, $4::int) AND set_config('reprise.token', $5::text, true) <> '' THEN 1
+ELSE 2 END`
+
+// ForgetSQL deletes a record past its tombstone; its steps went with its body,
+// or go here.
+const (
+	ForgetSQL      = "DELETE FROM reprise_ledger WHERE id = $1::uuid AND tombstone_until <= clock_timestamp()"
+	forgetStepsSQL = "DELETE FROM reprise_step WHERE ledger_id = $1::uuid"
+)
+
+// Claim is an intent with what its claim needs.
+type Claim struct {
+	ID      reprise.IntentID
+	Lock    int64
+	Content [2]int32
+	Token   store.Token
+}
+
+// lockOf is the advisory lock of an intent: the half of its id that is never a
+// time. Two intents with one lock would only take turns.
+func lockOf(id reprise.IntentID) int64 {
+	return int64(binary.BigEndian.Uint64(id[8:])) //nolint:gosec // any 64 bits will do
+}
+
+// NewClaim returns the claim of c.
+func NewClaim(c store.Claim) Claim {
+	id := c.Intent.ID()
+	lock := lockOf(id)
+	return Claim{
+		ID: id, Lock: lock, Token: c.Token,
+		Content: [2]int32{int32(lock), int32(binary.BigEndian.Uint32(c.Intent.Fingerprint[1:]))}, //nolint:gosec // the same
+	}
+}
+
+// Args are the arguments of ClaimCase.
+func (c Claim) Args() []any {
+	return []any{hexID(c.ID), c.Lock, int64(c.Content[0]), int64(c.Content[1]), hex.EncodeToString(c.Token[:])}
+}
+
+// Text is ClaimCase with the arguments in it, for the simple protocol.
+func (c Claim) Text() string {
+	return inline(ClaimCase,
+		quoteUUID(nil, c.ID), quoteInt(nil, c.Lock), quoteInt(nil, int64(c.Content[0])), quoteInt(nil, int64(c.Content[1])),
+		quoteText(nil, hex.EncodeToString(c.Token[:])))
+}
+
+// InFlight is the record of an intent that another transaction executes with
+// other content. Of that content nothing is known but that it is not c's.
+func InFlight(c store.Claim) store.Entry {
+	e := store.Entry{ID: c.Intent.ID(), Intent: c.Intent, State: reprise.StateInProgress}
+	for i := range len(e.Intent.Fingerprint) - 1 {
+		e.Intent.Fingerprint[1+i] ^= 0xff
+	}
+	return e
+}

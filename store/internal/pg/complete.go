@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pg
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/reprise-go/reprise"
+	"github.com/reprise-go/reprise/store"
+)
+
+// CompleteSQL inserts the record of an intent at its completion and returns its
+// times, for ScanTimes. Its token is the one that the claim left in the
+// transaction: where that has ended in the meantime, however that came about, this
+// fails instead of keeping a record by itself. The parameters are those of
+// Completion.Args.
+const CompleteSQL = `INSERT INTO reprise_ledger (claimed_at, completed_at, expires_at, tombstone_until, token,
+	id, caller, operation, key, fingerprint, state, status, headers, body, reference)
+VALUES (now(), statement_timestamp(), statement_timestamp() + $1::bigint * interval '1 microsecond',
+	statement_timestamp() + $2::bigint * interval '1 microsecond', current_setting('reprise.token', true)::uuid,
+	$3::uuid, $4::text, $5::text, $6::text, $7::bytea, $8::text, $9::bigint, $10::text, $11::bytea, $12::text)
+RETURNING claimed_at, completed_at, expires_at, tombstone_until`
+
+// ErrLeft says that the transaction of a completion was not the one of its claim.
+var ErrLeft = errors.New("postgres: the transaction was ended behind the driver's back")
+
+// Completion is a completed intent before its times are known.
+type Completion struct {
+	Entry                store.Entry
+	retention, tombstone int64
+	header               *string
+}
+
+// NewCompletion puts a result into the record of a claim. It takes the result
+// over and returns an error if it can't be stored.
+func NewCompletion(c store.Claim, done store.Completion) (*Completion, error) {
+	out := &Completion{Entry: store.Entry{
+		ID: c.Intent.ID(), Intent: c.Intent, Token: c.Token, State: reprise.StateCompleted, Result: done.Result,
+	}}
+	return out, out.set(done)
+}
+
+func (c *Completion) set(done store.Completion) (err error) {
+	e := &c.Entry
+	c.retention, c.tombstone = done.Retention.Microseconds(), max(done.Retention, done.Tombstone).Microseconds()
+	if done.OmitBody {
+		e.State, c.retention = reprise.StateTombstone, 0
+		e.Result.Header, e.Result.Body = nil, nil
+	} else if e.Result.Body == nil {
+		e.Result.Body = []byte{}
+	}
+	if err := checkText("the result's reference", e.Result.Reference); err != nil {
+		return err
+	}
+	c.header, err = encodeHeader(e.Result.Header)
+	return err
+}
+
+// CheckIntent says whether the parts of an intent can be stored.
+func CheckIntent(i reprise.Intent) error {
+	if err := checkText("caller", string(i.Caller)); err != nil {
+		return err
+	}
+	if err := checkText("operation", string(i.Operation)); err != nil {
+		return err
+	}
+	return checkText("key", string(i.Key))
+}
+
+// Args are the arguments of CompleteSQL.
+func (c *Completion) Args() []any {
+	e := &c.Entry
+	return []any{
+		c.retention, c.tombstone, hexID(e.ID), string(e.Intent.Caller), string(e.Intent.Operation), string(e.Intent.Key),
+		e.Intent.Fingerprint[:], string(e.State), int64(e.Result.Status), text(c.header), data(e.Result.Body), e.Result.Reference,
+	}
+}
+
+// ScanTimes reads what CompleteSQL returns.
+func (c *Completion) ScanTimes(scan Scan) error {
+	var claimed, completed, expires, tombstone time.Time
+	err := scan(&claimed, &completed, &expires, &tombstone)
+	c.Entry.ClaimedAt, c.Entry.CompletedAt = claimed.UTC(), completed.UTC()
+	c.Entry.ExpiresAt, c.Entry.TombstoneUntil = expires.UTC(), tombstone.UTC()
+	return err
+}
+
+// Insert runs CompleteSQL. An error of it is to be asked by Taken first.
+func (c *Completion) Insert(ctx context.Context, conn Conn) error {
+	err := conn.Query(ctx, CompleteSQL, c.ScanTimes, c.Args()...)
+	return left(err)
+}
+
+// left recognises the token that is not there.
+func left(err error) error {
+	if state := SQLState(err); state == "22P02" || state == "23502" {
+		return errors.Join(store.ErrTxMisuse, ErrLeft, err)
+	}
+	return err
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pg
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/reprise-go/reprise"
+	"github.com/reprise-go/reprise/store"
+)
+
+const findSQL = "SELECT " + entryColumns + " FROM reprise_ledger WHERE id = $1::uuid"
+
+// find returns the record of an id, or ErrNotFound.
+func find(ctx context.Context, conn Conn, id reprise.IntentID) (e store.Entry, gone bool, err error) {
+	found := false
+	err = conn.Query(ctx, findSQL, func(scan Scan) (err error) {
+		found = true
+		e, gone, err = scanEntry(scan)
+		return err
+	}, hexID(id))
+	if err == nil && !found {
+		err = store.ErrNotFound
+	}
+	return e, gone, err
+}
+
+// Lookup returns the record of the triple in i on a connection of the driver's,
+// or ErrNotFound.
+func Lookup(ctx context.Context, conn Conn, i reprise.Intent) (store.Entry, error) {
+	e, gone, err := find(ctx, conn, i.ID())
+	if err == nil {
+		err = same(e.Intent, i)
+	}
+	if err == nil && gone {
+		err = store.ErrNotFound
+	}
+	if err != nil {
+		return store.Entry{}, err
+	}
+	return e, nil
+}
+
+// Find implements store.Ledger.
+func (c *Core) Find(ctx context.Context, i reprise.Intent) (e store.Entry, err error) {
+	err = c.read(ctx, func(conn Conn) (err error) {
+		e, err = Lookup(ctx, conn, i)
+		return err
+	})
+	return e, c.settled(ctx, err)
+}
+
+// settled ends an answer from a record: with DurableReplay it waits until all that
+// was committed before is as durable as a new commit is, by making one. A record
+// that can be read may still be waiting for its standby, and would be lost with
+// this server.
+func (c *Core) settled(ctx context.Context, err error) error {
+	if err != nil || !c.options.DurableReplay {
+		return err
+	}
+	return c.write(ctx, func(conn Conn) error {
+		// A time-out would end the wait for the standby without an error.
+		if _, err := conn.Exec(ctx, "SET LOCAL statement_timeout = 0"); err != nil {
+			return err
+		}
+		_, err := conn.Exec(ctx, "SELECT pg_logical_emit_message(true, 'reprise', '')")
+		return err
+	})
+}
+
+// Resolve implements store.Ledger. It needs a transaction that may write, which a
+// standby does not give: there a record may be missing that is not lost.
+func (c *Core) Resolve(ctx context.Context, i reprise.Intent) (e store.Entry, err error) {
+	missing := false
+	err = c.write(ctx, func(conn Conn) error {
+		if _, err := conn.Exec(ctx, "SELECT pg_advisory_xact_lock($1::bigint)", lockOf(i.ID())); err != nil {
+			return err
+		}
+		// This is a statement of its own, so it sees what the lock waited for.
+		e, err = Lookup(ctx, conn, i)
+		if missing = err == store.ErrNotFound; missing { //nolint:errorlint // Lookup returns it as it is
+			return nil
+		}
+		return err
+	})
+	if err == nil && missing {
+		err = store.ErrNotFound
+	}
+	return e, c.settled(ctx, err)
+}
+
+// Entries implements store.Ledger.
+func (c *Core) Entries(ctx context.Context, f store.EntryFilter) (entries []store.Entry, err error) {
+	limit := f.Limit
+	if limit == 0 {
+		limit = 100
+	}
+	if limit < 1 || limit > 1000 {
+		return nil, fmt.Errorf("postgres: EntryFilter.Limit is %d; it is 1 to 1000", f.Limit)
+	}
+	query := "SELECT uuid_send(id), caller, operation, key, fingerprint, state, uuid_send(token), coalesce(status, 0), NULL::text, NULL::bytea, " +
+		"reference, NULL::bytea, coalesce(epoch, 0), lease_until, coalesce(drives, 0), claimed_at, completed_at, expires_at, tombstone_until, " +
+		"statement_timestamp() FROM reprise_ledger WHERE id > $1::uuid AND (tombstone_until > statement_timestamp()) IS NOT FALSE"
+	args := []any{hexID(f.After), int64(limit)}
+	switch f.State {
+	case "":
+	case reprise.StateTombstone:
+		query += " AND (state = 'tombstone' OR state = 'completed' AND expires_at <= statement_timestamp())"
+	case reprise.StateCompleted:
+		query += " AND state = 'completed' AND expires_at > statement_timestamp()"
+	default:
+		query += " AND state = $3::text AND state IN ('in_progress', 'unsettled')"
+		args = append(args, string(f.State))
+	}
+	err = c.read(ctx, func(conn Conn) error {
+		entries = nil
+		return conn.Query(ctx, query+" ORDER BY id LIMIT $2::bigint", func(scan Scan) error {
+			e, gone, err := scanEntry(scan)
+			if err == nil && !gone {
+				entries = append(entries, e)
+			}
+			return err
+		}, args...)
+	})
+	return entries, err
+}
+
+// purgeSQL are the two halves of a purge. A row that somebody has locked is
+// somebody else's to purge. A tombstone keeps the fingerprint and the reference;
+// inputs and steps hold requests and answers of other systems and go with the body.
+//
+// Claims and repeats read the ledger without locks, and a fresh row has an id of
+// its own, so none of them ever waits for a purge.
+var purgeSQL = []string{
+	`WITH due AS MATERIALIZED (
+		SELECT id FROM reprise_ledger WHERE state = 'completed' AND expires_at <= statement_timestamp()
+		ORDER BY expires_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED),
+	steps AS (DELETE FROM reprise_step USING due WHERE ledger_id = due.id)
+	UPDATE reprise_ledger AS l SET state = 'tombstone', headers = NULL, body = NULL, input = NULL FROM due WHERE l.id = due.id`,
+	`WITH due AS MATERIALIZED (
+		SELECT id FROM reprise_ledger WHERE state = 'tombstone' AND tombstone_until <= statement_timestamp()
+		ORDER BY tombstone_until LIMIT $1::bigint FOR UPDATE SKIP LOCKED)
+	DELETE FROM reprise_ledger AS l USING due WHERE l.id = due.id`,
+}
+
+// Purge implements store.Ledger.
+func (c *Core) Purge(ctx context.Context, limit int) (changed int, err error) {
+	if limit < 1 {
+		return 0, fmt.Errorf("postgres: Purge's limit is %d; it is at least 1", limit)
+	}
+	err = c.write(ctx, func(conn Conn) error {
+		changed = 0
+		for _, query := range purgeSQL {
+			if changed == limit {
+				return nil
+			}
+			n, err := conn.Exec(ctx, query, int64(limit-changed))
+			if err != nil {
+				return err
+			}
+			changed += int(n)
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return changed, nil
+}

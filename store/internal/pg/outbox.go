@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pg
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"time"
+
+	"github.com/reprise-go/reprise"
+)
+
+// subjectLock is the advisory lock under which messages of a subject get their
+// ids. It is held until COMMIT, so that the order of ids is the order of commits.
+func subjectLock(subject string) int64 {
+	h := fnv.New64a()
+	h.Write([]byte("reprise outbox subject\x00"))
+	h.Write([]byte(subject))
+	return int64(h.Sum64()) //nolint:gosec // any 64 bits will do
+}
+
+// SubjectLocks returns the locks of the subjects of messages, in the order in
+// which they must be taken: transactions that take them in one order don't wait
+// for each other in a circle.
+func SubjectLocks(messages []reprise.Message) []int64 {
+	var locks []int64
+	for _, m := range messages {
+		if m.Subject != "" {
+			locks = append(locks, subjectLock(m.Subject))
+		}
+	}
+	slices.Sort(locks)
+	return slices.Compact(locks)
+}
+
+// LockSubjectSQL takes one of SubjectLocks.
+const LockSubjectSQL = "SELECT pg_advisory_xact_lock($1::bigint)"
+
+// InsertMessageSQL inserts a message. The parameters are those of MessageArgs.
+const InsertMessageSQL = "INSERT INTO reprise_outbox (message_id, source, type, subject, time, content_type, data, header) " +
+	"VALUES ($1::text, $2::text, $3::text, $4::text, $5::timestamptz, $6::text, $7::bytea, $8::text)"
+
+// MessageArgs are the arguments of InsertMessageSQL; the error says why a
+// message can't be stored.
+func MessageArgs(m reprise.Message) ([]any, error) {
+	header, err := checkMessage(m)
+	if err != nil {
+		return nil, err
+	}
+	return []any{
+		m.ID, m.Source, m.Type, m.Subject, m.Time.UTC().Format("2006-01-02 15:04:05.000000Z07:00"), m.ContentType,
+		payload(m), text(header),
+	}, nil
+}
+
+func payload(m reprise.Message) []byte {
+	if m.Data == nil {
+		return []byte{}
+	}
+	return m.Data
+}
+
+// checkMessage returns the header as it is stored.
+func checkMessage(m reprise.Message) (header *string, err error) {
+	for _, t := range []struct{ what, value string }{
+		{"message id", m.ID}, {"message source", m.Source}, {"message type", m.Type}, {"message subject", m.Subject},
+		{"message content type", m.ContentType},
+	} {
+		if err := checkText(t.what, t.value); err != nil {
+			return nil, err
+		}
+	}
+	if y := m.Time.UTC().Year(); y < 1 || y > 9999 {
+		return nil, fmt.Errorf("postgres: the time of message %q is in the year %d; it must be in 1 to 9999", m.ID, y)
+	}
+	return encodeAttributes(m.Header)
+}
+
+// FlushText writes the INSERT of messages for the simple protocol, with the locks
+// of their subjects before it: several statements, each with its semicolon.
+func FlushText(messages []reprise.Message) (string, error) {
+	if len(messages) == 0 {
+		return "", nil
+	}
+	b := make([]byte, 0, 512*len(messages))
+	for i, lock := range SubjectLocks(messages) {
+		if i == 0 {
+			b = append(b, "SELECT pg_advisory_xact_lock"...)
+		} else {
+			b = append(b, ", pg_advisory_xact_lock"...)
+		}
+		b = quoteInt(b, lock)
+	}
+	if len(b) > 0 {
+		b = append(b, ';')
+	}
+	b = append(b, "INSERT INTO reprise_outbox (message_id, source, type, subject, time, content_type, data, header) VALUES "...)
+	for i, m := range messages {
+		header, err := checkMessage(m)
+		if err != nil {
+			return "", err
+		}
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, '(')
+		for _, s := range []string{m.ID, m.Source, m.Type, m.Subject} {
+			b = append(quoteText(b, s), ',')
+		}
+		b = append(quoteTime(b, m.Time), ',')
+		b = append(quoteText(b, m.ContentType), ',')
+		b = append(quoteBytes(b, payload(m)), ',')
+		if header == nil {
+			b = append(b, "NULL)"...)
+		} else {
+			b = append(quoteText(b, *header), ')')
+		}
+	}
+	return string(append(b, ';')), nil
+}
+
+func encodeAttributes(header map[string]string) (*string, error) {
+	if header == nil {
+		return nil, nil
+	}
+	out := make(map[string]string, len(header))
+	for name, value := range header {
+		out[widen(name)] = widen(value)
+	}
+	return marshal(out)
+}
+
+// messageColumns are the columns that a stored message reads.
+const messageColumns = "o.message_id, o.source, o.type, o.subject, o.time, o.content_type, o.data, o.header"
+
+// stored is a message on its way out of a row.
+type stored struct {
+	m      reprise.Message
+	at     time.Time
+	header *string
+}
+
+func (s *stored) dest() []any {
+	return []any{&s.m.ID, &s.m.Source, &s.m.Type, &s.m.Subject, &s.at, &s.m.ContentType, &s.m.Data, &s.header}
+}
+
+// message returns what could be read, and why not all of it.
+func (s *stored) message() (reprise.Message, error) {
+	s.m.Time = s.at.UTC()
+	if s.header == nil {
+		return s.m, nil
+	}
+	var header map[string]string
+	if err := json.Unmarshal([]byte(*s.header), &header); err != nil {
+		return s.m, fmt.Errorf("postgres: header of message %q: %w", s.m.ID, err)
+	}
+	s.m.Header = make(map[string]string, len(header))
+	for name, value := range header {
+		s.m.Header[narrow(name)] = narrow(value)
+	}
+	return s.m, nil
+}

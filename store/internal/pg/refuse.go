@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pg
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// ends are the statements that end or nest the transaction, or leave something
+// behind on a connection that others use: settings, prepared statements, channels.
+var ends = []string{
+	"BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE",
+	"PREPARE", "DEALLOCATE", "DISCARD", "LISTEN", "UNLISTEN", "LOAD", "RESET",
+}
+
+// Refuse keeps a handler's statements inside its transaction (rule L10): it
+// returns why a query must not be run, or nil. It looks at every statement in it.
+//
+// What it can't see is inside of functions. They can't end a transaction that was
+// begun outside of them, but can change settings of the session.
+func Refuse(query string) error {
+	for _, escapes := range []bool{false, true} {
+		for head := range heads(query, escapes) {
+			if err := refuse(head); err != nil {
+				return err
+			}
+		}
+		// How a string reads depends on a setting only where there is a backslash.
+		if strings.IndexByte(query, '\\') < 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+func refuse(head []string) error {
+	head = append(slices.Clip(head), make([]string, headWords)...)
+	switch {
+	case slices.Contains(ends, head[0]):
+		return fmt.Errorf("postgres: a handler must not say %s; return an error to roll back, nil to commit", head[0])
+	case head[0] == "SET" && head[1] == "LOCAL" && head[2] != "STANDARD_CONFORMING_STRINGS" && head[2] != "REPRISE",
+		head[0] == "SET" && head[1] == "CONSTRAINTS":
+		return nil
+	case head[0] == "SET":
+		return fmt.Errorf("postgres: a handler must not say SET %s; what it sets would outlive it, use SET LOCAL", head[1])
+	case head[0] == "COPY":
+		return fmt.Errorf("postgres: a handler must not say COPY; its protocol needs the connection itself")
+	}
+	return nil
+}
