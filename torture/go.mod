@@ -6,6 +6,8 @@ replace github.com/reprise-go/reprise => ..
 
 require modernc.org/sqlite v1.62.0
 
+require go.yaml.in/yaml/v3 v3.0.6 // indirect
+
 require (
 	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect

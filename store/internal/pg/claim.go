@@ -3,6 +3,7 @@
 package pg
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/hex"
 
@@ -23,7 +24,7 @@ const (
 	// Recorded: there is a record.
 	Recorded
 	// Forgotten: there is a record past its tombstone. The intent is claimed, and
-	// ForgetSQL must run before its completion.
+	// Forget must run before its completion.
 	Forgotten
 )
 
@@ -53,12 +54,20 @@ WHEN EXISTS (SELECT FROM reprise_ledger WHERE id = $1::uuid) THEN
 WHEN pg_try_advisory_xact_lock_shared($3::int, $4::int) AND set_config('reprise.token', $5::text, true) <> '' THEN 1
 ELSE 2 END`
 
-// ForgetSQL deletes a record past its tombstone; its steps went with its body,
-// or go here.
 const (
-	ForgetSQL      = "DELETE FROM reprise_ledger WHERE id = $1::uuid AND tombstone_until <= clock_timestamp()"
+	forgetSQL      = "DELETE FROM reprise_ledger WHERE id = $1::uuid AND tombstone_until <= clock_timestamp()"
 	forgetStepsSQL = "DELETE FROM reprise_step WHERE ledger_id = $1::uuid"
 )
+
+// Forget deletes a record past its tombstone, behind its claim.
+func Forget(ctx context.Context, conn Conn, id reprise.IntentID) error {
+	for _, query := range []string{forgetStepsSQL, forgetSQL} {
+		if _, err := conn.Exec(ctx, query, hexID(id)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // Claim is an intent with what its claim needs.
 type Claim struct {
@@ -94,6 +103,19 @@ func (c Claim) Text() string {
 	return inline(ClaimCase,
 		quoteUUID(nil, c.ID), quoteInt(nil, c.Lock), quoteInt(nil, int64(c.Content[0])), quoteInt(nil, int64(c.Content[1])),
 		quoteText(nil, hex.EncodeToString(c.Token[:])))
+}
+
+// TokenText sets the token of a transaction that claims no intent, for CheckText.
+func TokenText(t store.Token) string {
+	return "SELECT set_config('reprise.token', '" + hex.EncodeToString(t[:]) + "', true)"
+}
+
+// CheckText is a statement that fails unless the transaction is the one in which
+// TokenText set the token, and still alive. In front of COMMIT, in one message of
+// the simple protocol, it keeps a COMMIT from being reached that would be answered
+// with ROLLBACK, which a client library may not tell from success.
+func CheckText(t store.Token) string {
+	return "SELECT 1 / (current_setting('reprise.token', true) IS NOT DISTINCT FROM '" + hex.EncodeToString(t[:]) + "')::int"
 }
 
 // InFlight is the record of an intent that another transaction executes with

@@ -4,7 +4,7 @@ package pg
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"time"
 
 	"github.com/reprise-go/reprise"
@@ -22,9 +22,6 @@ VALUES (now(), statement_timestamp(), statement_timestamp() + $1::bigint * inter
 	statement_timestamp() + $2::bigint * interval '1 microsecond', current_setting('reprise.token', true)::uuid,
 	$3::uuid, $4::text, $5::text, $6::text, $7::bytea, $8::text, $9::bigint, $10::text, $11::bytea, $12::text)
 RETURNING claimed_at, completed_at, expires_at, tombstone_until`
-
-// ErrLeft says that the transaction of a completion was not the one of its claim.
-var ErrLeft = errors.New("postgres: the transaction was ended behind the driver's back")
 
 // Completion is a completed intent before its times are known.
 type Completion struct {
@@ -89,14 +86,15 @@ func (c *Completion) ScanTimes(scan Scan) error {
 
 // Insert runs CompleteSQL. An error of it is to be asked by Taken first.
 func (c *Completion) Insert(ctx context.Context, conn Conn) error {
-	err := conn.Query(ctx, CompleteSQL, c.ScanTimes, c.Args()...)
-	return left(err)
+	return conn.Query(ctx, CompleteSQL, c.ScanTimes, c.Args()...)
 }
 
-// left recognises the token that is not there.
-func left(err error) error {
-	if state := SQLState(err); state == "22P02" || state == "23502" {
-		return errors.Join(store.ErrTxMisuse, ErrLeft, err)
+// Left recognises, in an error of CompleteSQL or CheckText, that the transaction
+// is not the one that was begun, or has failed without anybody noticing.
+func Left(err error) error {
+	switch SQLState(err) {
+	case "22P02", "23502", "22012", "25P02":
+		return fmt.Errorf("%w: its transaction was ended or had failed behind the driver's back: %w", store.ErrTxMisuse, err)
 	}
 	return err
 }

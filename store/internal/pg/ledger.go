@@ -48,14 +48,14 @@ func (c *Core) Find(ctx context.Context, i reprise.Intent) (e store.Entry, err e
 		e, err = Lookup(ctx, conn, i)
 		return err
 	})
-	return e, c.settled(ctx, err)
+	return e, Settled(ctx, c, err)
 }
 
-// settled ends an answer from a record: with DurableReplay it waits until all that
+// Settled ends an answer from a record: with DurableReplay it waits until all that
 // was committed before is as durable as a new commit is, by making one. A record
 // that can be read may still be waiting for its standby, and would be lost with
 // this server.
-func (c *Core) settled(ctx context.Context, err error) error {
+func Settled(ctx context.Context, c *Core, err error) error {
 	if err != nil || !c.options.DurableReplay {
 		return err
 	}
@@ -87,7 +87,7 @@ func (c *Core) Resolve(ctx context.Context, i reprise.Intent) (e store.Entry, er
 	if err == nil && missing {
 		err = store.ErrNotFound
 	}
-	return e, c.settled(ctx, err)
+	return e, Settled(ctx, c, err)
 }
 
 // Entries implements store.Ledger.

@@ -35,6 +35,10 @@ func SubjectLocks(messages []reprise.Message) []int64 {
 	return slices.Compact(locks)
 }
 
+// lockTimeout bounds the wait for a subject that another transaction has: its
+// message travels with COMMIT, which no context ends.
+const lockTimeout = "10s"
+
 // LockSubjectSQL takes one of SubjectLocks.
 const LockSubjectSQL = "SELECT pg_advisory_xact_lock($1::bigint)"
 
@@ -87,7 +91,7 @@ func FlushText(messages []reprise.Message) (string, error) {
 	b := make([]byte, 0, 512*len(messages))
 	for i, lock := range SubjectLocks(messages) {
 		if i == 0 {
-			b = append(b, "SELECT pg_advisory_xact_lock"...)
+			b = append(b, "SELECT set_config('lock_timeout', '"+lockTimeout+"', true), pg_advisory_xact_lock"...)
 		} else {
 			b = append(b, ", pg_advisory_xact_lock"...)
 		}

@@ -15,6 +15,11 @@ var ends = []string{
 	"PREPARE", "DEALLOCATE", "DISCARD", "LISTEN", "UNLISTEN", "LOAD", "RESET",
 }
 
+// ours are settings that a handler can't have for itself, not even until it ends:
+// how strings are read, the token of the transaction, and that a commit is on disk
+// when it is answered.
+var ours = []string{"STANDARD_CONFORMING_STRINGS", "REPRISE", "SYNCHRONOUS_COMMIT"}
+
 // Refuse keeps a handler's statements inside its transaction (rule L10): it
 // returns why a query must not be run, or nil. It looks at every statement in it.
 //
@@ -40,9 +45,11 @@ func refuse(head []string) error {
 	switch {
 	case slices.Contains(ends, head[0]):
 		return fmt.Errorf("postgres: a handler must not say %s; return an error to roll back, nil to commit", head[0])
-	case head[0] == "SET" && head[1] == "LOCAL" && head[2] != "STANDARD_CONFORMING_STRINGS" && head[2] != "REPRISE",
+	case head[0] == "SET" && head[1] == "LOCAL" && !slices.Contains(ours, strings.Trim(head[2], `"`)),
 		head[0] == "SET" && head[1] == "CONSTRAINTS":
 		return nil
+	case head[0] == "SET" && head[1] == "LOCAL":
+		return fmt.Errorf("postgres: a handler must not set %s; the guarantee rests on it", head[2])
 	case head[0] == "SET":
 		return fmt.Errorf("postgres: a handler must not say SET %s; what it sets would outlive it, use SET LOCAL", head[1])
 	case head[0] == "COPY":

@@ -53,7 +53,7 @@ func (c *Core) Begin(ctx context.Context, claim store.Claim, input []byte, lease
 		err = fmt.Errorf("%w: %w", store.ErrBusy, err)
 	}
 	if err == nil && !owned {
-		err = c.settled(ctx, nil)
+		err = Settled(ctx, c, nil)
 	}
 	if err != nil {
 		return store.Entry{}, false, err
@@ -75,10 +75,8 @@ func begin(ctx context.Context, conn Conn, claim store.Claim, input []byte, leas
 	e, gone, err := find(ctx, conn, id)
 	switch {
 	case err == nil && gone:
-		for _, query := range []string{forgetStepsSQL, ForgetSQL} {
-			if _, err := conn.Exec(ctx, query, hexID(id)); err != nil {
-				return e, false, err
-			}
+		if err := Forget(ctx, conn, id); err != nil {
+			return e, false, err
 		}
 	case err == nil:
 		if err := same(e.Intent, claim.Intent); err != nil || e.State != reprise.StateInProgress {

@@ -33,5 +33,5 @@ func (w *wakes) announce() {
 	}
 }
 
-// Wake tells the relays of this process that messages were committed.
-func (c *Core) Wake() { c.wakes.announce() }
+// Announce tells the relays of this process that messages were committed.
+func Announce(c *Core) { c.wakes.announce() }
