@@ -89,7 +89,10 @@ type Ledger[TTx any] interface {
 	// and what work returns or raises after that counts for nothing. Otherwise work runs,
 	// its completion is stored, and the new record is returned with executed true, after COMMIT. Two concurrent calls
 	// for one intent never both commit: one of them executes, the other returns
-	// the record, ErrBusy or ErrConflict.
+	// the record, ErrBusy or ErrConflict. Where the database can tell that what is
+	// being executed at this moment is other content, an entry in StateInProgress
+	// with another fingerprint is returned instead of ErrBusy (rule L6); of its
+	// fields only the triple and the state mean something.
 	//
 	// work may run several times when the driver re-runs a transaction that the
 	// database ended; an error or panic from work, or the end of its goroutine,

@@ -48,7 +48,7 @@ func executeRules[TTx any]() []rule[TTx] {
 		},
 		{
 			"L6_concurrent_attempts_with_two_contents_commit_once",
-			"Of concurrent attempts under one key with two contents one commits; all others get its record, which says what it asked for.",
+			"Of concurrent attempts under one key with two contents one commits; all others get its record, which says what it asked for, or are told before it that other content is in progress.",
 			func(f *fixture[TTx]) { concurrentAttempts(f, f.both(), true) },
 		},
 		{
@@ -206,6 +206,9 @@ func concurrentAttempts[TTx any](f *fixture[TTx], drivers []store.Driver[TTx], t
 					if ran {
 						executed.Add(1)
 					}
+					if e := entries[n]; err == nil && !ran && twoContents && inFlight(mine, e) {
+						return store.ErrBusy // The truth of that moment; the record comes later.
+					}
 					return err
 				})
 				if err != nil {
@@ -227,6 +230,12 @@ func concurrentAttempts[TTx any](f *fixture[TTx], drivers []store.Driver[TTx], t
 			return
 		}
 	}
+}
+
+// inFlight reports whether an attempt was told that another one, with other
+// content, is executing its intent.
+func inFlight(asked reprise.Intent, e store.Entry) bool {
+	return e.ID == asked.ID() && e.State == reprise.StateInProgress && e.Intent.Fingerprint != asked.Fingerprint
 }
 
 func differentIntents[TTx any](f *fixture[TTx]) {
