@@ -4,7 +4,13 @@ go 1.26.0
 
 replace github.com/reprise-go/reprise => ..
 
-require modernc.org/sqlite v1.62.0
+require (
+	github.com/ncruces/go-sqlite3 v0.37.0
+	github.com/reprise-go/reprise v0.0.0
+	modernc.org/sqlite v1.62.0
+)
+
+require go.yaml.in/yaml/v3 v3.0.6 // indirect
 
 require go.yaml.in/yaml/v3 v3.0.6 // indirect
 
@@ -17,9 +23,10 @@ require (
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/pgx/v5 v5.13.0
 	github.com/mattn/go-isatty v0.0.24 // indirect
+	github.com/ncruces/go-sqlite3-wasm/v6 v6.5.35401 // indirect
 	github.com/ncruces/go-strftime v1.1.0 // indirect
+	github.com/ncruces/julianday v1.0.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
-	github.com/reprise-go/reprise v0.0.0
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	modernc.org/libc v1.80.1 // indirect
