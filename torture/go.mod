@@ -12,8 +12,6 @@ require (
 
 require go.yaml.in/yaml/v3 v3.0.6 // indirect
 
-require go.yaml.in/yaml/v3 v3.0.6 // indirect
-
 require (
 	filippo.io/edwards25519 v1.2.0 // indirect
 	github.com/dustin/go-humanize v1.1.0 // indirect

@@ -56,6 +56,9 @@ func (g *guard) PrepareContext(ctx context.Context, query string) (driver.Stmt, 
 	}
 	ctx, end := g.tx.bound(ctx)
 	defer end()
+	if err := g.tx.sendAhead(ctx); err != nil {
+		return nil, g.tx.leave(late(ctx, err))
+	}
 	raw, err := prepareRaw(ctx, g.raw(), query)
 	if err != nil {
 		return nil, g.tx.leave(late(ctx, err))
@@ -74,9 +77,10 @@ func (g *guard) ExecContext(ctx context.Context, query string, args []driver.Nam
 	}
 	ctx, end := g.tx.bound(ctx)
 	defer end()
-	s := g.tx.conn.cache.take(ctx, g.raw(), query, len(args))
+	s := g.tx.take(ctx, query, len(args))
 	if s == nil {
-		res, err := e.ExecContext(ctx, query, args)
+		res, err := e.ExecContext(ctx, g.tx.behind(query), args)
+		g.tx.sent(err)
 		return res, g.tx.leave(late(ctx, err))
 	}
 	res, err := execStmt(ctx, s.stmt, args)
@@ -95,9 +99,10 @@ func (g *guard) QueryContext(ctx context.Context, query string, args []driver.Na
 		return nil, err
 	}
 	ctx, end := g.tx.bound(ctx)
-	s := g.tx.conn.cache.take(ctx, g.raw(), query, len(args))
+	s := g.tx.take(ctx, query, len(args))
 	if s == nil {
-		raw, err := q.QueryContext(ctx, query, args)
+		raw, err := q.QueryContext(ctx, g.tx.behind(query), args)
+		g.tx.sent(err)
 		return g.tx.opened(ctx, end, raw, nil, err)
 	}
 	raw, err := queryStmt(ctx, s.stmt, args)

@@ -21,10 +21,11 @@ type Tx struct {
 	ctx  context.Context // bounds every statement
 
 	// The rest is guarded by conn.mu.
-	first  error // the first error of a handler's statement
-	misuse error // an attempt to end the transaction
-	sealed bool  // the handler has returned
-	ended  bool  // the database's part is over
+	ahead  *Ahead // not sent yet
+	first  error  // the first error of a handler's statement
+	misuse error  // an attempt to end the transaction
+	sealed bool   // the handler has returned
+	ended  bool   // the database's part is over
 	open   map[*rows]struct{}
 	stmts  map[*stmt]struct{}
 }
@@ -39,7 +40,11 @@ func (c *Conn) Begin(ctx context.Context) (*Tx, error) {
 	if err := c.rules.Begin(context.WithoutCancel(ctx), c); err != nil {
 		return nil, err
 	}
-	t := &Tx{conn: c, ctx: ctx}
+	return c.lend(ctx, nil)
+}
+
+func (c *Conn) lend(ctx context.Context, a *Ahead) (*Tx, error) {
+	t := &Tx{conn: c, ctx: ctx, ahead: a}
 	tx, err := c.shadow.db.BeginTx(context.WithValue(context.WithoutCancel(ctx), txKey{}, t), nil)
 	if err != nil {
 		return nil, errors.Join(err, c.rules.Rollback(context.WithoutCancel(ctx), c))

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// server is what the statements depend on.
+type server struct {
+	// mariadb tells MariaDB from MySQL.
+	mariadb bool
+	// galera says that commits are certified by a cluster: the loser of a conflict
+	// learns of it at COMMIT, and a look-up sees another node's commits for certain
+	// only if it waits for them.
+	galera bool
+	// multi says that several statements may travel in one text.
+	multi bool
+}
+
+// inspect asks the server, on one connection, for all that matters.
+func inspect(ctx context.Context, db *sql.DB) (s server, err error) {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return s, fmt.Errorf("mysql: the database can't be reached: %w", err)
+	}
+	defer func() { _ = conn.Close() }()
+	v := map[string]string{}
+	err = queryRows(ctx, conn, func(row []driver.Value) error {
+		c := columns{row: row}
+		name := c.text()
+		v[name] = c.text()
+		return c.err
+	}, "SHOW VARIABLES WHERE Variable_name IN ('version', 'autocommit', 'wsrep_on', 'log_bin', 'binlog_format')")
+	if err != nil {
+		return s, fmt.Errorf("mysql: asking the server for its settings: %w", err)
+	}
+	s.mariadb = strings.Contains(v["version"], "MariaDB")
+	s.galera = v["wsrep_on"] == "ON"
+	if err := s.check(v); err != nil {
+		return s, err
+	}
+	var database sql.NullString
+	if err := conn.QueryRowContext(ctx, "SELECT DATABASE()").Scan(&database); err != nil {
+		return s, fmt.Errorf("mysql: asking the server for the database: %w", err)
+	}
+	if !database.Valid {
+		return s, errors.New("mysql: the DSN names no database; put its name behind the slash")
+	}
+	_, err = conn.ExecContext(ctx, "DO 0; DO 0")
+	s.multi = err == nil
+	if err != nil && number(err) == 0 {
+		return s, fmt.Errorf("mysql: the database can't be reached: %w", err)
+	}
+	return s, nil
+}
+
+func (s server) check(v map[string]string) error {
+	least := [2]int{8, 0}
+	if s.mariadb {
+		least = [2]int{10, 6}
+	}
+	major, rest, _ := strings.Cut(v["version"], ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	have := [2]int{}
+	have[0], _ = strconv.Atoi(major)
+	have[1], _ = strconv.Atoi(minor)
+	switch {
+	case have[0] < least[0] || have[0] == least[0] && have[1] < least[1]:
+		return fmt.Errorf("mysql: the server is %s; MariaDB 10.6 or MySQL 8.0 is the least", v["version"])
+	case v["autocommit"] != "ON":
+		return errors.New("mysql: the sessions don't autocommit, so that a look-up would begin a transaction and see an old state for as long as that lasts; " +
+			"leave autocommit at its default in the DSN and on the server")
+	case v["log_bin"] == "ON" && v["binlog_format"] == "STATEMENT":
+		return errors.New("mysql: binlog_format is STATEMENT, which refuses writes at READ COMMITTED; set it to ROW or MIXED")
+	case s.galera && !s.mariadb:
+		return errors.New("mysql: a cluster of this server is not supported; MariaDB Galera is")
+	}
+	return nil
+}
+
+// begin starts a transaction. READ COMMITTED takes no locks on gaps, so that
+// neither claims nor purges get into each other's way; and it lets a statement
+// see what was committed while the one before it waited.
+var begin = []string{"SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION"}
+
+// read makes a look-up see what was committed before it on any node.
+func (s server) read(query string) string {
+	if s.galera {
+		return "SET STATEMENT wsrep_sync_wait = 1 FOR " + query
+	}
+	return query
+}
+
+// impatient makes a statement that changes the row of one intent fail at once
+// if another transaction holds that row, instead of waiting with a connection
+// in its hand (rule L11). In MySQL a look that does the same goes before it.
+func (s server) impatient(id []byte, query string) []string {
+	switch {
+	case s.galera:
+		return []string{"SET STATEMENT innodb_lock_wait_timeout = 0, wsrep_sync_wait = 7 FOR " + query}
+	case s.mariadb:
+		return []string{"SET STATEMENT innodb_lock_wait_timeout = 0 FOR " + query}
+	}
+	return []string{render("SELECT COUNT(*) FROM reprise_ledger WHERE id = ? INTO @reprise FOR UPDATE NOWAIT", id), query}
+}
+
+// queryer is *sql.DB and *sql.Conn.
+type queryer interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// queryRows hands the raw values of each row to row, as a session does.
+func queryRows(ctx context.Context, q queryer, row func([]driver.Value) error, query string) (err error) {
+	rows, err := q.QueryContext(ctx, query)
+	if err != nil {
+		return classify(err)
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	names, err := rows.Columns()
+	if err != nil {
+		return err
+	}
+	values, dest, raw := make([]any, len(names)), make([]any, len(names)), make([]driver.Value, len(names))
+	for i := range values {
+		dest[i] = &values[i]
+	}
+	for rows.Next() {
+		if err := rows.Scan(dest...); err != nil {
+			return err
+		}
+		for i, v := range values {
+			raw[i] = v
+		}
+		if err := row(raw); err != nil {
+			return err
+		}
+	}
+	return classify(rows.Err())
+}
