@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 
 # Every module of the workspace. A target runs in each of them.
-MODULES := . torture bench examples cmd/reprise
+MODULES := . store/pgxv5 torture bench examples cmd/reprise
 GOLANGCI := go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 FUZZTIME ?= 5s
 

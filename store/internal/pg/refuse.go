@@ -57,3 +57,20 @@ func refuse(head []string) error {
 	}
 	return nil
 }
+
+// OnlyRows says whether a query is one statement that reads or writes rows, and
+// so can't end a transaction, whether or not that was begun by BEGIN.
+func OnlyRows(query string) bool {
+	for _, escapes := range []bool{false, true} {
+		n := 0
+		for head := range heads(query, escapes) {
+			if n++; n > 1 || !slices.Contains([]string{"SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "VALUES", "WITH", "TABLE"}, head[0]) {
+				return false
+			}
+		}
+		if n != 1 {
+			return false
+		}
+	}
+	return true
+}
