@@ -171,7 +171,8 @@ func (l *Ledger[TTx]) recoverRun(ctx context.Context, e store.Entry, p *pace) fu
 		return func(r *RecoveryReport) *int { return &r.Pending }
 	}
 	owned, err := l.driver.Takeover(ctx, e.ID, l.config.Lease)
-	if errors.Is(err, store.ErrLeaseLost) || errors.Is(err, store.ErrNotFound) {
+	if errors.Is(err, store.ErrLeaseLost) || errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrBusy) {
+		// Somebody else has it, or has it in hand at this moment.
 		return func(r *RecoveryReport) *int { return &r.Lost }
 	}
 	var v verdict

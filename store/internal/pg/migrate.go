@@ -36,9 +36,15 @@ func (c *Core) AppliedMigrations(ctx context.Context) (versions []int, err error
 	return versions, err
 }
 
+// migrationTableSQL reads the catalogue. to_regclass would answer from what the
+// backend remembers of an earlier look, which the wait for another program's
+// migration has made wrong.
+const migrationTableSQL = `SELECT count(*) > 0 FROM pg_catalog.pg_class
+ WHERE relname = 'reprise_migration' AND relkind = 'r' AND pg_catalog.pg_table_is_visible(oid)`
+
 func applied(ctx context.Context, conn Conn) (versions []int, err error) {
 	there := false
-	err = conn.Query(ctx, "SELECT to_regclass('reprise_migration') IS NOT NULL", func(scan Scan) error { return scan(&there) })
+	err = conn.Query(ctx, migrationTableSQL, func(scan Scan) error { return scan(&there) })
 	if err != nil || !there {
 		return nil, err
 	}
