@@ -41,7 +41,8 @@ func (c *connection) close() { _ = c.conn.Close() }
 // the key alone, so that a repeat is the same request.
 func (c *connection) post(key reprise.Key, attempt int) error {
 	const before, after = `{"ref":"`, `","sku":"coffee-500g","quantity":3,"note":"leave it with the neighbour, please"}`
-	b := append(c.out[:0], "POST "+c.path+" HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nIdempotency-Key: "...)
+	b := c.out[:0]
+	b = append(b, "POST "+c.path+" HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nIdempotency-Key: "...)
 	b = append(b, key...)
 	b = append(b, "\r\nRetry-Context: attempt="...)
 	b = strconv.AppendInt(b, int64(attempt), 10)

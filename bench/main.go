@@ -3,7 +3,7 @@
 // Command bench measures reprise against itself and against what people do
 // without it, always as ratios within one run on one machine.
 //
-//	go run ./bench NAME [--json] [--runs N] [--only TEXT,...]
+//	go run ./bench NAME [--json] [--runs N] [--rows N] [--only TEXT,...]
 //
 // It exits with 1 if a row misses its target.
 package main
@@ -22,8 +22,10 @@ import (
 // benches holds every benchmark by name.
 var benches = map[string]func(ctx context.Context, r *report, o options) error{
 	"client": benchClient,
+	"growth": benchGrowth,
 	"peers":  benchPeers,
 	"sqlite": benchSQLite,
+	"store":  benchStore,
 }
 
 func main() { os.Exit(run()) }
@@ -32,23 +34,31 @@ func run() int {
 	names := append(slices.Sorted(maps.Keys(benches)), "all")
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.Usage = func() {
-		fmt.Fprintf(os.Stderr, "usage: bench %s [--json] [--runs N] [--only TEXT,...]\n", strings.Join(names, "|"))
+		fmt.Fprintf(os.Stderr, "usage: bench %s [--json] [--runs N] [--rows N] [--only TEXT,...]\n", strings.Join(names, "|"))
 	}
 	asJSON := flags.Bool("json", false, "one JSON object per row")
 	runs := flags.Int("runs", 5, "rounds, of which the median counts")
+	rows := flags.Int("rows", 10_000_000, "size of the large ledger of growth")
 	only := flags.String("only", "", "of peers and of store, only the things whose names contain one of these texts")
+	if len(os.Args) > 1 && os.Args[1] == "hold" {
+		if err := runHold(context.Background(), os.Args[2:]); err != nil {
+			fmt.Fprintf(os.Stderr, "error: %v\n", err)
+			return 4
+		}
+		return 0
+	}
 	if len(os.Args) < 2 || !slices.Contains(names, os.Args[1]) {
 		flags.Usage()
 		return 3
 	}
-	if err := flags.Parse(os.Args[2:]); err != nil || *runs < 1 {
+	if err := flags.Parse(os.Args[2:]); err != nil || *runs < 1 || *rows < 2*fewRows {
 		flags.Usage()
 		return 3
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	r := &report{json: *asJSON, out: os.Stdout}
-	o := options{runs: *runs}
+	o := options{runs: *runs, rows: *rows}
 	if *only != "" {
 		o.only = strings.Split(*only, ",")
 	}

@@ -25,7 +25,9 @@ type peer struct {
 	args    []string
 	// keyless peers make an order of every request.
 	keyless bool
-	// least is what reprise must be of it, by its better driver.
+	// ours is reprise, and best is reprise by its faster driver.
+	ours, best bool
+	// least is how many times its rate reprise must have.
 	least float64
 }
 
@@ -51,6 +53,12 @@ const (
 	replaySlice = 400 * time.Millisecond
 )
 
+// reprisePeers are ours, the best last.
+var reprisePeers = []peer{
+	{name: "reprise on database/sql", program: "reprise", args: []string{"-driver", "sql"}, ours: true},
+	{name: "reprise on pgx", program: "reprise", args: []string{"-driver", "pgx"}, ours: true, best: true},
+}
+
 // benchPeers compares a keyed POST that makes one order and one event, over HTTP
 // with 32 connections, with the same job done by others. Each peer is a program of
 // its own with a database of its own on one server. In each round each peer has a
@@ -67,7 +75,7 @@ func benchPeers(ctx context.Context, r *report, o options) (err error) {
 		return err
 	}
 	var contenders []*contender
-	for _, p := range peers {
+	for _, p := range slices.Concat(peers, reprisePeers) {
 		if !o.chosen(p.name) {
 			continue
 		}
@@ -299,23 +307,51 @@ func (s *stage) idle(c *contender) map[int]bool {
 
 func reportPeers(r *report, s *stage, contenders []*contender, runs int) {
 	for _, c := range contenders {
-		ratios, idle := c.fresh.over(c.base), s.idle(c)
-		_, program, database := c.fresh.cost(c.program.pid, idle)
-		r.add(row{
-			Bench: "peers", Row: c.name + " / bare", Ratio: median(ratios), Runs: runs,
-			Detail: fmt.Sprintf("%.0f/s against %.0f/s (%.2f to %.2f); p50 %.1f p99 %.1f ms; us of processor: database %.0f, server %.0f; foreign %.0f %%; %s",
-				c.fresh.rate(), c.base.rate(), slices.Min(ratios), slices.Max(ratios), c.fresh.p50(), c.fresh.p99(),
-				database, program, c.fresh.foreign(idle), strings.ReplaceAll(strings.Join(c.program.ready.Versions, ", "), "github.com/", "")),
-		})
-		if c.keyless {
+		reportPeer(r, s, c, runs)
+	}
+	i := slices.IndexFunc(contenders, func(c *contender) bool { return c.best })
+	if i < 0 {
+		return
+	}
+	best := contenders[i]
+	for _, c := range contenders {
+		if c.least == 0 {
 			continue
 		}
-		ratios = c.replay.over(c.base)
-		_, program, database = c.replay.cost(c.program.pid, idle)
+		// Each was measured right after the bare handler, which is what makes them
+		// comparable.
+		ratios, theirs := best.fresh.over(best.base), c.fresh.over(c.base)
+		for i := range ratios {
+			ratios[i] /= theirs[i]
+		}
 		r.add(row{
-			Bench: "peers", Row: c.name + ", replay / bare", Ratio: median(ratios), Runs: runs,
-			Detail: fmt.Sprintf("%.0f/s (%.2f to %.2f); p50 %.1f p99 %.1f ms; us of processor: database %.0f, server %.0f", c.replay.rate(),
-				slices.Min(ratios), slices.Max(ratios), c.replay.p50(), c.replay.p99(), database, program),
+			Bench: "peers", Row: best.name + " / " + c.name, Ratio: median(ratios), Target: c.least, Runs: runs,
+			Detail: fmt.Sprintf("%.2f to %.2f; %.0f/s against %.0f/s", slices.Min(ratios), slices.Max(ratios), best.fresh.rate(), c.fresh.rate()),
 		})
 	}
+}
+
+func reportPeer(r *report, s *stage, c *contender, runs int) {
+	ratios, idle := c.fresh.over(c.base), s.idle(c)
+	_, program, database := c.fresh.cost(c.program.pid, idle)
+	target := 0.0
+	if c.best {
+		target = bareHandler.least
+	}
+	r.add(row{
+		Bench: "peers", Row: c.name + " / bare", Ratio: median(ratios), Target: target, Runs: runs,
+		Detail: fmt.Sprintf("%.0f/s against %.0f/s (%.2f to %.2f); p50 %.1f p99 %.1f ms; us of processor: database %.0f, server %.0f; foreign %.0f %%; %s",
+			c.fresh.rate(), c.base.rate(), slices.Min(ratios), slices.Max(ratios), c.fresh.p50(), c.fresh.p99(),
+			database, program, c.fresh.foreign(idle), strings.ReplaceAll(strings.Join(c.program.ready.Versions, ", "), "github.com/", "")),
+	})
+	if c.keyless {
+		return
+	}
+	ratios = c.replay.over(c.base)
+	_, program, database = c.replay.cost(c.program.pid, idle)
+	r.add(row{
+		Bench: "peers", Row: c.name + ", replay / bare", Ratio: median(ratios), Runs: runs,
+		Detail: fmt.Sprintf("%.0f/s (%.2f to %.2f); p50 %.1f p99 %.1f ms; us of processor: database %.0f, server %.0f", c.replay.rate(),
+			slices.Min(ratios), slices.Max(ratios), c.replay.p50(), c.replay.p99(), database, program),
+	})
 }

@@ -77,7 +77,7 @@ func readProcesses() map[int]process {
 			continue // It has ended meanwhile.
 		}
 		// The command's name, in parentheses, may contain anything.
-		head, tail, ok := bytes.Cut(text[:], []byte(" "))
+		head, tail, ok := bytes.Cut(text, []byte(" "))
 		end := bytes.LastIndexByte(tail, ')')
 		if !ok || end < 0 {
 			continue
