@@ -18,10 +18,11 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/reprise-go/reprise/cmd/reprise/command"
+	"github.com/reprise-go/reprise/internal/dbserver/dbtest"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){
+	testscript.Main(dbtest.Suite{M: m}, map[string]func(){
 		"reprise": func() { os.Exit(command.Main(os.Args[1:], os.Stdout, os.Stderr)) },
 	})
 }
@@ -39,9 +40,12 @@ func TestScript(t *testing.T) {
 			return raceDetector, nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits":  exits,
-			"occupy": occupy,
-			"drains": drains,
+			"exits":        exits,
+			"occupy":       occupy,
+			"drains":       drains,
+			"database":     database(t),
+			"sql":          statement(t),
+			"concurrently": concurrently,
 		},
 	})
 }

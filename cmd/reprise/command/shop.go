@@ -64,7 +64,7 @@ func newShop() *cobra.Command {
 }
 
 // dbUsage explains the flag --db.
-const dbUsage = "database: sqlite:PATH"
+const dbUsage = "database: sqlite:PATH, postgres://USER@HOST/DATABASE or mysql://USER@HOST/DATABASE"
 
 // spellOutZero gives the durations of the flags that are 0 the meaning that their
 // user had in mind. To shop.Config a zero is a default, and every flag has its own

@@ -73,7 +73,7 @@ func (w *world) post(ctx context.Context, url string, key reprise.Key, body any)
 		return answer{err: err}
 	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Authorization", "Bearer dev-"+callerName)
+	req.Header.Set("Authorization", "Bearer dev-"+w.db.caller)
 	resp, err := w.client.Do(req)
 	if err != nil {
 		a.err = err

@@ -5,6 +5,7 @@ package demo
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -12,6 +13,10 @@ import (
 
 // Options of a demo.
 type Options struct {
+	// DB is the URL of the shop's database, which keeps the rows of the story. The
+	// words postgres, mysql and mariadb start a server of that kind, with nothing in
+	// it, that ends with the demo. Defaults to a SQLite file beside the other files.
+	DB string
 	// Keep is an empty or absent directory that keeps all files. Defaults to a
 	// temporary directory that is removed.
 	Keep string
@@ -20,10 +25,14 @@ type Options struct {
 	Clients int
 	// Story receives what happens, for people. Nil tells nothing.
 	Story io.Writer
-	// Serve, if not nil, is called with the addresses when all scenarios are
-	// done; the shop runs until it returns.
-	Serve func(ctx context.Context, api, admin, provider string)
+	// Serve, if not nil, is called when all scenarios are done; the shop runs until
+	// it returns.
+	Serve func(context.Context, Addresses)
 }
+
+// Addresses are those of the listeners, as HOST:PORT, and the caller whom the
+// story was about.
+type Addresses struct{ API, Admin, Provider, Caller string }
 
 // Run plays every breakpoint and returns the report. An error means that the
 // demo could not be played, never that a count was wrong: that is in the report.
@@ -36,8 +45,15 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 	if err != nil {
 		return report, err
 	}
+	db, err := openDatabase(ctx, o.DB, dir, report.Seed)
+	if err != nil {
+		return report, err
+	}
+	defer func() { err = errors.Join(err, db.stop()) }() //nolint:contextcheck // a server must be ended in any case
+	report.Database = db.product
 	st.printf("a shop, a payment provider and a fault proxy on loopback; files in %s\n", dir)
-	w, err := newWorld(ctx, dir, report.Seed, cmp.Or(o.Clients, 1000))
+	st.printf("the shop's database is %s, %s\n", db.product, db.place)
+	w, err := newWorld(ctx, dir, db, report.Seed, cmp.Or(o.Clients, 1000))
 	if err != nil {
 		return report, err
 	}
@@ -49,7 +65,7 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 	report.judge()
 	st.table(report)
 	if o.Serve != nil {
-		o.Serve(ctx, w.shop.addr["api"], w.shop.addr["admin"], w.psp.addr["psp"])
+		o.Serve(ctx, Addresses{w.shop.addr["api"], w.shop.addr["admin"], w.psp.addr["psp"], db.caller})
 	}
 	if err := w.close(); err != nil {
 		return report, fmt.Errorf("end the processes: %w; their logs are in %s", err, dir)
@@ -57,7 +73,7 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 	if report.Verdict == Pass {
 		dispose()
 	} else {
-		st.printf("the databases and logs are kept in %s\n", dir)
+		st.printf("the files and logs are kept in %s\n", dir)
 	}
 	return report, nil
 }

@@ -86,7 +86,7 @@ func (w *world) effects(ctx context.Context, ref string) (*effects, error) {
 
 func (w *world) effectsNow(ctx context.Context, ref string) (*effects, error) {
 	e := newEffects()
-	query := url.Values{"caller": {callerName}, "ref": {ref}}
+	query := url.Values{"caller": {w.db.caller}, "ref": {ref}}
 	err := w.adminGet(ctx, "/effects?"+query.Encode(), e)
 	return e, err
 }

@@ -18,7 +18,9 @@ const (
 
 // Report is what "reprise demo --json" prints.
 type Report struct {
-	Verdict   Verdict  `json:"verdict"`
+	Verdict Verdict `json:"verdict"`
+	// Database is the one that the effects were counted in, such as "SQLite 3.51.0".
+	Database  string   `json:"database"`
 	Seed      int64    `json:"seed"`
 	Seconds   float64  `json:"seconds"`
 	Scenarios []Result `json:"scenarios"`

@@ -49,7 +49,7 @@ func (s *story) table(r Report) {
 			x.ID, x.Title, x.Attempts, x.Orders, x.Charges, x.Events, x.Deliveries, same, x.FaultsFired, x.Verdict)
 	}
 	_ = t.Flush()
-	s.printf("\n%s in %.1f s\n", strings.ToUpper(string(r.Verdict)), r.Seconds)
+	s.printf("\n%s on %s in %.1f s\n", strings.ToUpper(string(r.Verdict)), r.Database, r.Seconds)
 }
 
 // cause is the innermost reason of a failed attempt, in few words.

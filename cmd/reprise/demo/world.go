@@ -16,16 +16,14 @@ import (
 	"github.com/reprise-go/reprise/torture/proxy"
 )
 
-const (
-	callerName = "demo"
-	// lease is how long a killed shop's payment stays with it. Short, so that the
-	// audience does not have to wait.
-	lease = 2 * time.Second
-)
+// lease is how long a killed shop's payment stays with it. Short, so that the
+// audience does not have to wait.
+const lease = 2 * time.Second
 
 // world is everything that the demo runs against.
 type world struct {
 	dir   string
+	db    database
 	psp   *process
 	shop  *process
 	proxy *proxy.Proxy
@@ -37,8 +35,8 @@ type world struct {
 }
 
 // newWorld starts the provider, the shop and the proxy, with all files in dir.
-func newWorld(ctx context.Context, dir string, seed int64, clients int) (w *world, err error) {
-	w = &world{dir: dir, clients: clients, plain: &http.Client{Timeout: 10 * time.Second}}
+func newWorld(ctx context.Context, dir string, db database, seed int64, clients int) (w *world, err error) {
+	w = &world{dir: dir, db: db, clients: clients, plain: &http.Client{Timeout: 10 * time.Second}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, w.close())
@@ -77,7 +75,7 @@ func (w *world) startShop(ctx context.Context) (err error) {
 func (w *world) newShop(ctx context.Context, logName string, args ...string) (*process, error) {
 	return start(ctx, w.file(logName), []string{"api", "admin"}, append([]string{
 		"shop", "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0",
-		"--db", "sqlite:" + w.file("shop.db"), "--psp", "http://" + w.psp.addr["psp"],
+		"--db", w.db.url, "--psp", "http://" + w.psp.addr["psp"],
 		"--dev-auth=true",
 	}, args...)...)
 }
@@ -127,18 +125,19 @@ func (w *world) pspFault(ctx context.Context, fault string) error {
 	return nil
 }
 
-// inProgress reports whether the ledger holds a run of the operation.
+// inProgress reports whether the ledger holds a run of the operation for the caller.
 func (w *world) inProgress(ctx context.Context, op string) (bool, error) {
 	var list struct {
 		Items []struct {
+			Caller    string `json:"caller"`
 			Operation string `json:"operation"`
 		} `json:"items"`
 	}
-	if err := w.adminGet(ctx, "/ledger?state=in_progress&limit=100", &list); err != nil {
+	if err := w.adminGet(ctx, "/ledger?state=in_progress&limit=1000", &list); err != nil {
 		return false, err
 	}
 	for _, e := range list.Items {
-		if e.Operation == op {
+		if e.Caller == w.db.caller && e.Operation == op {
 			return true, nil
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // Code is the exit code of the program.
@@ -65,11 +66,13 @@ func CodeOf(err error) Code {
 	return Failure
 }
 
-// Explain writes err to w as an "error:" line, followed by a "hint:" line if err
-// has one.
+// Explain writes err to w as one "error:" line, whatever lines it has, followed by a
+// "hint:" line if err has one.
 func Explain(w io.Writer, err error) {
-	_, _ = fmt.Fprintf(w, "error: %v\n", err)
+	_, _ = fmt.Fprintf(w, "error: %s\n", strings.Join(strings.FieldsFunc(err.Error(), isBreak), "; "))
 	if e, ok := errors.AsType[*Error](err); ok && e.Hint != "" {
 		_, _ = fmt.Fprintf(w, "hint: %s\n", e.Hint)
 	}
 }
+
+func isBreak(r rune) bool { return r == '\n' || r == '\t' }

@@ -14,9 +14,10 @@ import (
 	"github.com/reprise-go/reprise/contract"
 )
 
-func TestAdmin(t *testing.T) {
-	t.Parallel()
-	w := open(t)
+func TestAdmin(t *testing.T) { onEach(t, testAdmin) }
+
+func testAdmin(t *testing.T, on kind) {
+	w := open(t, on)
 	admin := func(path string) reply { return send(t, "GET", w.admin+path, nil, nil) }
 
 	t.Run("is healthy and ready", func(t *testing.T) {
@@ -89,9 +90,10 @@ func TestAdmin(t *testing.T) {
 	})
 }
 
-func TestLedgerList(t *testing.T) {
-	t.Parallel()
-	w := open(t, impatient)
+func TestLedgerList(t *testing.T) { onEach(t, testLedgerList) }
+
+func testLedgerList(t *testing.T, on kind) {
+	w := open(t, on, impatient)
 	const n = 5
 	for i := range n {
 		w.order(fmt.Sprint("l", i))
@@ -132,7 +134,7 @@ func TestLedgerList(t *testing.T) {
 
 func TestAdminToken(t *testing.T) {
 	t.Parallel()
-	w := open(t, func(c *shop.Config) { c.Admin, c.AdminToken = "0.0.0.0:0", "s3cret" })
+	w := open(t, onSQLite, func(c *shop.Config) { c.Admin, c.AdminToken = "0.0.0.0:0", "s3cret" })
 	for _, path := range []string{"/healthz", "/readyz"} {
 		if r := send(t, "GET", w.admin+path, nil, nil); r.status != 200 {
 			t.Errorf("%s: %v", path, r)
@@ -153,7 +155,7 @@ func TestAdminToken(t *testing.T) {
 // promises.
 func TestContract(t *testing.T) {
 	t.Parallel()
-	w := open(t, func(c *shop.Config) {
+	w := open(t, onSQLite, func(c *shop.Config) {
 		c.Retention, c.Tombstone, c.Wait = time.Hour, 48*time.Hour, 1500*time.Millisecond
 	})
 	r := send(t, "GET", w.api+"/.well-known/retry-contract", nil, nil)

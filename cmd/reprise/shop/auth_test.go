@@ -26,7 +26,7 @@ func TestDevAuth(t *testing.T) {
 	t.Parallel()
 	t.Run("is on by default on loopback", func(t *testing.T) {
 		t.Parallel()
-		w := open(t)
+		w := open(t, onSQLite)
 		w.want(w.as("Bearer dev-alice"), 200, "")
 		w.want(w.as("bearer  dev-alice"), 200, "")
 		w.want(w.as("Bearer dev-"+strings.Repeat("a", 255)), 200, "")
@@ -47,12 +47,12 @@ func TestDevAuth(t *testing.T) {
 	})
 	t.Run("is off by default elsewhere", func(t *testing.T) {
 		t.Parallel()
-		w := open(t, func(c *shop.Config) { c.Listen = "0.0.0.0:0" })
+		w := open(t, onSQLite, func(c *shop.Config) { c.Listen = "0.0.0.0:0" })
 		w.want(w.as("Bearer dev-alice"), 401, "unauthenticated")
 	})
 	t.Run("is off if that is said", func(t *testing.T) {
 		t.Parallel()
-		w := open(t, func(c *shop.Config) { c.DevAuth = new(bool) })
+		w := open(t, onSQLite, func(c *shop.Config) { c.DevAuth = new(bool) })
 		w.want(w.as("Bearer dev-alice"), 401, "unauthenticated")
 		w.want(send(t, "GET", w.api+"/.well-known/retry-contract", nil, nil), 200, "")
 	})
@@ -67,7 +67,7 @@ func TestTokens(t *testing.T) {
 		}
 	}
 	write("# who may call\n\ns3cret alice\n  other\tbob  \nold carol revoked\n")
-	w := open(t, func(c *shop.Config) { c.Tokens = file })
+	w := open(t, onSQLite, func(c *shop.Config) { c.Tokens = file })
 
 	order := call{method: "POST", path: "/orders", key: newKey(), body: orderBody("token"), header: map[string]string{"Authorization": "Bearer s3cret"}}
 	first := w.do(order)
@@ -107,14 +107,14 @@ func TestTokens(t *testing.T) {
 	})
 	t.Run("dev-auth stands beside a file if that is said", func(t *testing.T) {
 		on := true
-		w := open(t, func(c *shop.Config) { c.Tokens, c.DevAuth = file, &on })
+		w := open(t, onSQLite, func(c *shop.Config) { c.Tokens, c.DevAuth = file, &on })
 		w.want(w.as("Bearer dev-alice"), 200, "")
 		w.want(w.as("Bearer fresh"), 200, "")
 	})
 	t.Run("dev-auth does not let in whom the file has revoked or named otherwise", func(t *testing.T) {
 		on := true
 		write("dev-mallory alice revoked\ndev-robert bob\n")
-		w := open(t, func(c *shop.Config) { c.Tokens, c.DevAuth = file, &on })
+		w := open(t, onSQLite, func(c *shop.Config) { c.Tokens, c.DevAuth = file, &on })
 		order := call{method: "POST", path: "/orders", key: newKey(), body: orderBody("dev"), caller: "mallory"}
 		w.want(w.do(order), 401, "unauthenticated")
 		if n := pages(t, w.admin, "/ledger"); len(n) != 0 {

@@ -17,9 +17,10 @@ func (w *world) redeem(key, code, ref string) reply {
 	return w.do(call{method: "POST", path: "/coupons/" + code + "/redemptions", key: key, body: object{"ref": ref}})
 }
 
-func TestCreateCoupon(t *testing.T) {
-	t.Parallel()
-	w := open(t)
+func TestCreateCoupon(t *testing.T) { onEach(t, testCreateCoupon) }
+
+func testCreateCoupon(t *testing.T, on kind) {
+	w := open(t, on)
 
 	t.Run("201, and a repeat is the same", func(t *testing.T) {
 		w := w.in(t)
@@ -68,9 +69,10 @@ func TestCreateCoupon(t *testing.T) {
 	})
 }
 
-func TestRedeemCoupon(t *testing.T) {
-	t.Parallel()
-	w := open(t)
+func TestRedeemCoupon(t *testing.T) { onEach(t, testRedeemCoupon) }
+
+func testRedeemCoupon(t *testing.T, on kind) {
+	w := open(t, on)
 
 	t.Run("201 with id, code and ref, and a repeat takes no second one", func(t *testing.T) {
 		w := w.in(t)

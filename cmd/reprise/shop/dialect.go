@@ -5,15 +5,21 @@ package shop
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"io"
 	"strconv"
 	"strings"
 	"time"
 
-	_ "modernc.org/sqlite" // the driver of SQLite
+	"github.com/go-sql-driver/mysql"
+	"github.com/jackc/pgx/v5/pgconn"
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver of PostgreSQL
+	_ "modernc.org/sqlite"             // the driver of SQLite
 
 	"github.com/reprise-go/reprise/store"
 	"github.com/reprise-go/reprise/store/migrate"
+	repmysql "github.com/reprise-go/reprise/store/mysql"
+	"github.com/reprise-go/reprise/store/postgres"
 	"github.com/reprise-go/reprise/store/sqlite"
 )
 
@@ -46,6 +52,8 @@ type dialect struct {
 	insertNew, orNothing string
 	// contains is true where the bytes of the parameter stand in the column data.
 	contains string
+	// events are the tables that events are in, waiting, held or delivered.
+	events []string
 
 	// hasTable counts the tables of a name in the present database.
 	hasTable string
@@ -105,6 +113,11 @@ func (d *dialect) product(version string) string {
 // people can look at it and /effects can count it.
 const keepEvents = 30 * 24 * time.Hour
 
+// serverConnections is how many connections a shop has to a database server at
+// most. Six shops of that size fit under PostgreSQL's usual limit of 100. More
+// would not be faster: a request that waits for a connection holds nothing.
+const serverConnections = 16
+
 var sqliteDialect = &dialect{
 	title: "SQLite", sqlDriver: "sqlite",
 	library: (*sqlite.Driver)(nil),
@@ -113,7 +126,90 @@ var sqliteDialect = &dialect{
 	},
 	insertNew: `INSERT`, orNothing: ` ON CONFLICT DO NOTHING`,
 	contains: `instr(data, ?) > 0`,
+	events:   []string{"reprise_outbox", "reprise_outbox_hold"},
 	hasTable: `SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = ?`,
 	version:  `SELECT sqlite_version()`,
 	advice:   func(error) string { return "" },
 }
+
+var postgresDialect = &dialect{
+	title: "PostgreSQL", sqlDriver: "pgx",
+	library: (*postgres.Driver)(nil),
+	open: func(ctx context.Context, db *sql.DB) (driver, error) {
+		return postgres.New(ctx, db, &postgres.Options{DeliveredRetention: keepEvents})
+	},
+	connections: serverConnections,
+	numbered:    true,
+	forUpdate:   ` FOR UPDATE`,
+	insertNew:   `INSERT`, orNothing: ` ON CONFLICT DO NOTHING`,
+	contains:   `position(?::bytea IN data) > 0`,
+	events:     []string{"reprise_outbox"},
+	hasTable:   `SELECT count(*) FROM pg_class WHERE relname = ? AND relkind = 'r' AND pg_table_is_visible(oid)`,
+	lockSchema: `SELECT 1 FROM pg_advisory_xact_lock(hashtextextended('shop_migration', 0))`,
+	version:    `SELECT current_setting('server_version')`,
+	advice: func(err error) string {
+		e, ok := errors.AsType[*pgconn.PgError](err)
+		if !ok {
+			return ""
+		}
+		switch e.Code {
+		case "28P01", "28000":
+			return adviceLogin
+		case "3D000":
+			return adviceNoDatabase
+		case "42501":
+			return advicePermission
+		case "25006":
+			return adviceReadOnly
+		case "53300":
+			return adviceConnections
+		}
+		return ""
+	},
+}
+
+var mysqlDialect = &dialect{
+	title: "MySQL", sqlDriver: "mysql",
+	library: (*repmysql.Driver)(nil),
+	open: func(ctx context.Context, db *sql.DB) (driver, error) {
+		return repmysql.New(ctx, db, &repmysql.Options{DeliveredRetention: keepEvents})
+	},
+	connections: serverConnections,
+	forUpdate:   ` FOR UPDATE`,
+	// The values are checked and fit, so that all there is to ignore is the row
+	// that is there already.
+	insertNew:    `INSERT IGNORE`,
+	contains:     `instr(data, ?) > 0`,
+	events:       []string{"reprise_outbox"},
+	hasTable:     `SELECT count(*) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?`,
+	lockSchema:   `SELECT GET_LOCK(SHA1(CONCAT(DATABASE(), '/shop_migration')), 60)`,
+	unlockSchema: `DO RELEASE_LOCK(SHA1(CONCAT(DATABASE(), '/shop_migration')))`,
+	version:      `SELECT VERSION()`,
+	advice: func(err error) string {
+		e, ok := errors.AsType[*mysql.MySQLError](err)
+		if !ok {
+			return ""
+		}
+		switch e.Number {
+		case 1045, 1698:
+			return adviceLogin
+		case 1049:
+			return adviceNoDatabase
+		case 1044, 1142, 1227, 1370:
+			return advicePermission
+		case 1290, 1792, 1836:
+			return adviceReadOnly
+		case 1040, 1203:
+			return adviceConnections
+		}
+		return ""
+	},
+}
+
+const (
+	adviceLogin       = "check the user and the password"
+	adviceNoDatabase  = "make the database first: CREATE DATABASE"
+	advicePermission  = "let the user make and write tables in it, or run 'reprise migrate up' as one who may"
+	adviceReadOnly    = "the server takes no writes: name the primary, not a replica"
+	adviceConnections = "the server has no connection left: end some, or raise its limit"
+)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/reprise-go/reprise"
 )
@@ -54,10 +55,13 @@ func (s *Shop) countEvents(ctx context.Context, caller reprise.Caller, ref strin
 	if err != nil {
 		return nil, err
 	}
-	one := `SELECT message_id, type, data FROM %s WHERE source = ? AND ` + s.dialect.contains
-	rows, err := s.db.QueryContext(ctx,
-		s.sql(fmt.Sprintf(one+` UNION ALL `+one, "reprise_outbox", "reprise_outbox_hold")),
-		eventSource, written, eventSource, written)
+	var queries []string
+	var args []any
+	for _, table := range s.dialect.events {
+		queries = append(queries, `SELECT message_id, type, data FROM `+table+` WHERE source = ? AND `+s.dialect.contains)
+		args = append(args, eventSource, written)
+	}
+	rows, err := s.db.QueryContext(ctx, s.sql(strings.Join(queries, ` UNION ALL `)), args...)
 	if err != nil {
 		return nil, err
 	}

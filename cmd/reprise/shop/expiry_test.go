@@ -22,9 +22,10 @@ func keyAt(t time.Time) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", u[:4], u[4:6], u[6:8], u[8:10], u[10:])
 }
 
-func TestExpiry(t *testing.T) {
-	t.Parallel()
-	w := open(t, func(c *shop.Config) { c.Retention, c.Tombstone = time.Second, 5*time.Second })
+func TestExpiry(t *testing.T) { onEach(t, testExpiry) }
+
+func testExpiry(t *testing.T, on kind) {
+	w := open(t, on, func(c *shop.Config) { c.Retention, c.Tombstone = time.Second, 5*time.Second })
 	create := func(key, ref string) reply {
 		return w.do(call{method: "POST", path: "/orders", key: key, body: orderBody(ref)})
 	}
@@ -73,7 +74,7 @@ func TestExpiry(t *testing.T) {
 // changes.
 func TestKeyAge(t *testing.T) {
 	t.Parallel()
-	w := open(t)
+	w := open(t, onSQLite)
 	const horizon = 30 * 24 * time.Hour
 	for age, want := range map[time.Duration]int{
 		horizon + time.Minute:        410,

@@ -28,8 +28,9 @@ func (p *provider) taken(t *testing.T) (captured, declined int) {
 }
 
 // TestPurgedKey uses keys again that the shop has forgotten.
-func TestPurgedKey(t *testing.T) {
-	t.Parallel()
+func TestPurgedKey(t *testing.T) { onEach(t, testPurgedKey) }
+
+func testPurgedKey(t *testing.T, on kind) {
 	forgetful := func(c *shop.Config) { c.Retention, c.Tombstone = time.Second, time.Second }
 	costly := func(w *world, ref string) (path string) {
 		body := orderBody(ref)
@@ -41,7 +42,7 @@ func TestPurgedKey(t *testing.T) {
 
 	t.Run("for the payment of another order, which is another charge", func(t *testing.T) {
 		t.Parallel()
-		w := open(t, forgetful)
+		w := open(t, on, forgetful)
 		const key = "a-key-without-a-time"
 		first, second := w.order("first"), w.order("second")
 		w.want(w.pay(first, key, "first"), 201, "")
@@ -59,7 +60,7 @@ func TestPurgedKey(t *testing.T) {
 	})
 	t.Run("for the payment of the same order, which is paid", func(t *testing.T) {
 		t.Parallel()
-		w := open(t, forgetful)
+		w := open(t, on, forgetful)
 		const key = "a-key-without-a-time"
 		path := w.order("paid")
 		w.want(w.pay(path, key, "paid"), 201, "")
@@ -76,7 +77,7 @@ func TestPurgedKey(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := open(t, forgetful)
+			w := open(t, on, forgetful)
 			const key = "a-key-without-a-time"
 			path := costly(w, "declined")
 			w.want(w.pay(path, key, "declined"), 402, "declined")

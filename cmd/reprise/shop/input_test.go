@@ -50,7 +50,7 @@ const goodOrder = `{"ref":"bad","sku":"cup","quantity":1,"amount":1200,"currency
 // good as new.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
-	w := open(t)
+	w := open(t, onSQLite)
 	key := newKey()
 	keyField := "Idempotency-Key: " + key + "\r\n"
 	with := func(member, value string) string {
@@ -164,9 +164,10 @@ func TestBadInput(t *testing.T) {
 }
 
 // TestKeys is the rule of keys, form by form (K1, K2, K7).
-func TestKeys(t *testing.T) {
-	t.Parallel()
-	w := open(t)
+func TestKeys(t *testing.T) { onEach(t, testKeys) }
+
+func testKeys(t *testing.T, on kind) {
+	w := open(t, on)
 	send := func(t *testing.T, fields string) reply { return raw(t, w.api, rawOrder(fields, goodOrder), false) }
 
 	t.Run("refused", func(t *testing.T) {
@@ -239,9 +240,10 @@ func TestKeys(t *testing.T) {
 	})
 }
 
-func TestWrongAddress(t *testing.T) {
-	t.Parallel()
-	w := open(t)
+func TestWrongAddress(t *testing.T) { onEach(t, testWrongAddress) }
+
+func testWrongAddress(t *testing.T, on kind) {
+	w := open(t, on)
 	for _, path := range []string{"/", "/nothing", "/orders/", "/orders//", "//orders", "/orders/../orders", "/orders/a/b/c", "/coupons/A/B"} {
 		for _, method := range []string{"GET", "POST"} {
 			wantProblem(t, raw(t, w.api, method+" "+path+" HTTP/1.1\r\nHost: shop\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", false),

@@ -7,9 +7,10 @@ import (
 	"testing"
 )
 
-func TestLists(t *testing.T) {
-	t.Parallel()
-	w := open(t)
+func TestLists(t *testing.T) { onEach(t, testLists) }
+
+func testLists(t *testing.T, on kind) {
+	w := open(t, on)
 	const n = 7
 	var orders []string
 	for i := range n {

@@ -15,9 +15,10 @@ import (
 
 func newKey() string { return string(reprise.NewKey()) }
 
-func TestCreateOrder(t *testing.T) {
-	t.Parallel()
-	w := open(t)
+func TestCreateOrder(t *testing.T) { onEach(t, testCreateOrder) }
+
+func testCreateOrder(t *testing.T, on kind) {
+	w := open(t, on)
 	create := func(key, ref string) reply {
 		return w.do(call{method: "POST", path: "/orders", key: key, body: orderBody(ref)})
 	}
@@ -181,9 +182,10 @@ func TestMoment(t *testing.T) {
 	}
 }
 
-func TestReadOrder(t *testing.T) {
-	t.Parallel()
-	w := open(t)
+func TestReadOrder(t *testing.T) { onEach(t, testReadOrder) }
+
+func testReadOrder(t *testing.T, on kind) {
+	w := open(t, on)
 	path := w.order("read")
 
 	t.Run("200 with the version as a strong ETag", func(t *testing.T) {
@@ -232,9 +234,10 @@ func (w *world) versioned(method, path, key, ifMatch string, body any) reply {
 	return w.do(c)
 }
 
-func TestChangeOrder(t *testing.T) {
-	t.Parallel()
-	w := open(t)
+func TestChangeOrder(t *testing.T) { onEach(t, testChangeOrder) }
+
+func testChangeOrder(t *testing.T, on kind) {
+	w := open(t, on)
 
 	t.Run("makes a new version and an event", func(t *testing.T) {
 		w := w.in(t)
@@ -319,9 +322,10 @@ func TestChangeOrder(t *testing.T) {
 	})
 }
 
-func TestCancelOrder(t *testing.T) {
-	t.Parallel()
-	w := open(t)
+func TestCancelOrder(t *testing.T) { onEach(t, testCancelOrder) }
+
+func testCancelOrder(t *testing.T, on kind) {
+	w := open(t, on)
 
 	t.Run("cancels once", func(t *testing.T) {
 		w := w.in(t)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/reprise-go/reprise/cmd/reprise/command"
 	"github.com/reprise-go/reprise/cmd/reprise/psp"
+	"github.com/reprise-go/reprise/internal/dbserver/dbtest"
 )
 
 // asReprise makes the test binary be the program, so that what is killed below is
@@ -28,9 +29,9 @@ func TestMain(m *testing.M) {
 		os.Exit(command.Main(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	if boundary := os.Getenv(crashAt); boundary != "" {
-		os.Exit(runUntilCrash(boundary, os.Args[1], os.Args[2]))
+		os.Exit(runUntilCrash(boundary, os.Args[1], os.Args[2], os.Args[3]))
 	}
-	os.Exit(m.Run())
+	os.Exit(dbtest.Main(m))
 }
 
 // process is one running "reprise shop".
@@ -147,15 +148,18 @@ func (w *world) insist(order, key, ref string) reply {
 // TestKilledDuringPayment kills the shop with SIGKILL while a payment is at every
 // stage of a call that went wrong, starts another one on the same database, and
 // lets the client repeat: one order, one charge, one event, one delivery.
-func TestKilledDuringPayment(t *testing.T) {
-	t.Parallel()
-	for _, fault := range []psp.Fault{
-		psp.CommitThenReset, psp.Hang, psp.HangBefore, psp.ErrorAfterCommit, psp.ErrorBefore, psp.Conflict,
-	} {
+func TestKilledDuringPayment(t *testing.T) { onEach(t, testKilledDuringPayment) }
+
+func testKilledDuringPayment(t *testing.T, on kind) {
+	faults := []psp.Fault{psp.CommitThenReset, psp.Hang}
+	if !on.server {
+		faults = append(faults, psp.HangBefore, psp.ErrorAfterCommit, psp.ErrorBefore, psp.Conflict)
+	}
+	for _, fault := range faults {
 		t.Run(string(fault), func(t *testing.T) {
 			t.Parallel()
 			pr := openProvider(t)
-			args := []string{"--db", "sqlite:" + filepath.Join(t.TempDir(), "shop.db"), "--psp", pr.url, "--lease", "500ms", "--psp-timeout", "20s"}
+			args := []string{"--db", on.fresh(t), "--psp", pr.url, "--lease", "500ms", "--psp-timeout", "20s"}
 			first := start(t, args...)
 			w := first.world(pr)
 			path, key := w.order("killed"), newKey()
@@ -187,7 +191,7 @@ func TestKilledDuringPayment(t *testing.T) {
 	t.Run("and the client never comes back", func(t *testing.T) {
 		t.Parallel()
 		pr := openProvider(t)
-		args := []string{"--db", "sqlite:" + filepath.Join(t.TempDir(), "shop.db"), "--psp", pr.url, "--lease", "500ms", "--psp-timeout", "20s"}
+		args := []string{"--db", on.fresh(t), "--psp", pr.url, "--lease", "500ms", "--psp-timeout", "20s"}
 		first := start(t, args...)
 		w := first.world(pr)
 		path, key := w.order("orphan"), newKey()
@@ -201,8 +205,9 @@ func TestKilledDuringPayment(t *testing.T) {
 	})
 }
 
-func TestRestart(t *testing.T) {
-	t.Parallel()
+func TestRestart(t *testing.T) { onEach(t, testRestart) }
+
+func testRestart(t *testing.T, on kind) {
 	for name, end := range map[string]func(*process){
 		"after SIGTERM": func(p *process) {
 			p.signal(syscall.SIGTERM)
@@ -215,7 +220,10 @@ func TestRestart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			// The builtin provider: its charges have to survive too.
-			args := []string{"--db", "sqlite:" + filepath.Join(t.TempDir(), "shop.db")}
+			args := []string{"--db", on.fresh(t)}
+			if on.server {
+				args = append(args, "--psp-db", "sqlite:"+filepath.Join(t.TempDir(), "psp.db"))
+			}
 			p := start(t, args...)
 			w := p.world(nil)
 			key, pay := newKey(), newKey()
@@ -237,10 +245,11 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-func TestTwoShopsOnOneFile(t *testing.T) {
-	t.Parallel()
+func TestTwoShops(t *testing.T) { onEach(t, testTwoShops) }
+
+func testTwoShops(t *testing.T, on kind) {
 	pr := openProvider(t)
-	args := []string{"--db", "sqlite:" + filepath.Join(t.TempDir(), "shop.db"), "--psp", pr.url, "--lease", "500ms", "--psp-timeout", "20s"}
+	args := []string{"--db", on.fresh(t), "--psp", pr.url, "--lease", "500ms", "--psp-timeout", "20s"}
 	a, b := start(t, args...), start(t, args...)
 	both := []*world{a.world(pr), b.world(pr)}
 

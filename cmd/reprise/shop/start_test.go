@@ -210,7 +210,7 @@ func dump(t *testing.T, db *sql.DB) string {
 // keeps the next one from it.
 func TestOpenTwice(t *testing.T) {
 	t.Parallel()
-	w := open(t)
+	w := open(t, onSQLite)
 	path := filepath.Join(t.TempDir(), "shop.db")
 	c := shop.Config{Listen: strings.TrimPrefix(w.api, "http://"), Admin: "127.0.0.1:0", DB: "sqlite:" + path}
 	if s, err := shop.Open(t.Context(), c); err == nil || s != nil {

@@ -36,11 +36,11 @@ type world struct {
 }
 
 // open starts a shop in this process. change may alter its configuration.
-func open(t *testing.T, change ...func(*shop.Config)) *world {
+func open(t *testing.T, on kind, change ...func(*shop.Config)) *world {
 	t.Helper()
 	p := openProvider(t)
 	c := shop.Config{
-		Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", DB: "sqlite:" + filepath.Join(t.TempDir(), "shop.db"), PSP: p.url,
+		Listen: "127.0.0.1:0", Admin: "127.0.0.1:0", DB: on.fresh(t), PSP: p.url,
 		Logger: testLogger(t),
 	}
 	for _, f := range change {
