@@ -16,7 +16,8 @@
 // An attempt is BEGIN and the claim in one message, the handler's statements, the
 // record, and the messages of the outbox with COMMIT in one message. Nothing is
 // written before the record, so there is nothing in progress to recover: whatever
-// ends the attempt, the server rolls it back and frees its lock at once. The claim
+// ends the attempt, the server rolls it back and frees its lock at once; while a
+// statement runs it looks every 50 ms whether its client still lives. The claim
 // tries an advisory lock on the intent and looks for its record. Locks only save
 // work; the unique index on the 16-byte id decides.
 //

@@ -5,6 +5,7 @@ package postgres_test
 import (
 	"database/sql"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +19,12 @@ import (
 	"github.com/reprise-go/reprise/store/postgres"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(dbtest.Suite{M: m}) }
+func TestMain(m *testing.M) {
+	if spec := os.Getenv(ownerVariable); spec != "" {
+		os.Exit(owner(spec))
+	}
+	goleak.VerifyTestMain(dbtest.Suite{M: m})
+}
 
 // openDriver opens a driver as a process of its own has it, migrated.
 func openDriver(tb testing.TB, name string) (store.Driver[*sql.Tx], func()) {

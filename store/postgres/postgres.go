@@ -29,7 +29,9 @@ type Options struct {
 	// DurableReplay makes an answer from a record wait until that record is as
 	// durable as a new commit would be, at the price of a commit for each such
 	// answer. It is for synchronous standbys: a commit whose wait for the standby was
-	// cancelled can be read, and is lost with the server. Defaults to false.
+	// cancelled can be read, and is lost with the server. A commit whose wait an
+	// operator cancels by pg_cancel_backend is beyond it: the server confirms that one
+	// with a warning. Defaults to false.
 	DurableReplay bool
 	// AcceptReruns lets New take a *sql.DB whose driver is known to run statements
 	// again by itself when their answer is lost. The driver's own work is safe from
@@ -82,7 +84,7 @@ var _ store.Driver[*sql.Tx] = (*Driver)(nil)
 // transaction takes a connection for as long as it lasts, and callers that wait
 // for one wait in database/sql.
 //
-// It refuses a server older than PostgreSQL 13 or in recovery, a database that is
+// It refuses a server older than PostgreSQL 14 or in recovery, a database that is
 // not encoded in UTF8, sessions with synchronous_commit=off, which lose what they
 // have acknowledged, a client library that can't send several statements in one
 // message, and one that runs statements again by itself (Options.AcceptReruns).

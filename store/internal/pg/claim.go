@@ -50,9 +50,16 @@ WHEN NOT pg_try_advisory_xact_lock($2::bigint) THEN
 		AND content.objsubid = 2 AND content.classid = $3::int::oid AND content.objid <> $4::int::oid) THEN 3 ELSE 2 END
 WHEN EXISTS (SELECT FROM reprise_ledger WHERE id = $1::uuid) THEN
 	CASE WHEN EXISTS (SELECT FROM reprise_ledger WHERE id = $1::uuid AND tombstone_until <= clock_timestamp())
-		AND pg_try_advisory_xact_lock_shared($3::int, $4::int) AND set_config('reprise.token', $5::text, true) <> '' THEN 5 ELSE 4 END
-WHEN pg_try_advisory_xact_lock_shared($3::int, $4::int) AND set_config('reprise.token', $5::text, true) <> '' THEN 1
+		AND pg_try_advisory_xact_lock_shared($3::int, $4::int) AND set_config('reprise.token', $5::text, true) <> ''
+		AND ` + watchful + ` <> '' THEN 5 ELSE 4 END
+WHEN pg_try_advisory_xact_lock_shared($3::int, $4::int) AND set_config('reprise.token', $5::text, true) <> ''
+	AND ` + watchful + ` <> '' THEN 1
 ELSE 2 END`
+
+// watchful makes the server look after its client while a statement of this
+// transaction runs: a backend that sleeps or waits for a row does not read its
+// socket, so it would keep the claim of a process that was killed until it is done.
+const watchful = "set_config('client_connection_check_interval', '50ms', true)"
 
 const (
 	forgetSQL      = "DELETE FROM reprise_ledger WHERE id = $1::uuid AND tombstone_until <= clock_timestamp()"
@@ -107,7 +114,7 @@ func (c Claim) Text() string {
 
 // TokenText sets the token of a transaction that claims no intent, for CheckText.
 func TokenText(t store.Token) string {
-	return "SELECT set_config('reprise.token', '" + hex.EncodeToString(t[:]) + "', true)"
+	return "SELECT set_config('reprise.token', '" + hex.EncodeToString(t[:]) + "', true), " + watchful
 }
 
 // CheckText is a statement that fails unless the transaction is the one in which

@@ -19,8 +19,8 @@ func CheckServer(ctx context.Context, conn Conn) error {
 	switch {
 	case err != nil:
 		return Classify(err)
-	case version < 130000:
-		return fmt.Errorf("postgres: the server is version %d; it must be PostgreSQL 13 or later", version/10000)
+	case version < 140000:
+		return fmt.Errorf("postgres: the server is version %d; it must be PostgreSQL 14 or later", version/10000)
 	case recovering:
 		return errors.New("postgres: the server is a standby; name the primary, as with target_session_attrs=read-write")
 	case encoding != "UTF8":
