@@ -22,6 +22,10 @@ test: servers ## Run all tests; they start by themselves whatever they need
 race: servers ## Run all tests under the race detector
 	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test -race ./...); done
 
+.PHONY: failover
+failover: servers ## Promote standbys of synchronous PostgreSQL pairs under load
+	go test -count=1 -tags failover -run '^TestFailover$$' -v ./store/postgres
+
 .PHONY: vet
 vet: ## Check formatting and run go vet
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }

@@ -88,7 +88,7 @@ func (d *Driver) Execute(ctx context.Context, c store.Claim,
 		case err != nil:
 			return store.Entry{}, false, err
 		case !a.executed && a.entry.State != reprise.StateInProgress:
-			if err := pg.Settled(ctx, d.core, nil); err != nil {
+			if err := pg.Settled(ctx, d.core, a.entry); err != nil {
 				return store.Entry{}, false, err
 			}
 		}

@@ -3,11 +3,19 @@
 package postgres_test
 
 import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
 	"fmt"
+	"sync/atomic"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/reprise-go/reprise"
 	"github.com/reprise-go/reprise/internal/dbserver"
+	"github.com/reprise-go/reprise/internal/dbserver/dbtest"
 	"github.com/reprise-go/reprise/ledger"
 	"github.com/reprise-go/reprise/store/postgres"
 )
@@ -116,4 +124,72 @@ func replayOfUnconfirmed(t *testing.T, pair *dbserver.PostgresPair, durable bool
 		t.Errorf("the lost intent is answered %+v, %v", a, err)
 	}
 	effects(t, promoted, 2)
+}
+
+// moving is a connector whose server is replaced: after so many connections it
+// leads to the next one.
+type moving struct {
+	driver.Connector // The first server's.
+
+	next driver.Connector
+	left atomic.Int64
+}
+
+func (m *moving) Connect(ctx context.Context) (driver.Conn, error) {
+	if m.left.Add(-1) >= 0 {
+		return m.Connector.Connect(ctx)
+	}
+	return m.next.Connect(ctx)
+}
+
+func connector(t *testing.T, dsn string) driver.Connector {
+	t.Helper()
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stdlib.GetConnector(*config)
+}
+
+// TestDurableReplayBesideFailover replaces the server between the look that finds a
+// record and the transaction that confirms it. The new one never had the record and
+// confirms whatever it is asked to, so it must be asked for the record.
+func TestDurableReplayBesideFailover(t *testing.T) {
+	t.Parallel()
+	for _, number := range []int{0, 2} { // Who repeats looks first; who does not claims first.
+		t.Run(fmt.Sprintf("attempt %d", number), func(t *testing.T) {
+			t.Parallel()
+			before, after := dbtest.PostgresDatabase(t), dbtest.PostgresDatabase(t)
+			old := openShop(t, before, 4, nil, nil)
+			if _, err := old.do("k"); err != nil {
+				t.Fatal(err)
+			}
+			openShop(t, after, 4, nil, nil)
+
+			server := &moving{Connector: connector(t, before), next: connector(t, after)}
+			db := sql.OpenDB(server)
+			t.Cleanup(func() { _ = db.Close() })
+			db.SetMaxIdleConns(-1) // Each transaction has a connection of its own.
+			server.left.Store(2)   // New has one, and so has the look.
+			d := mustNew(t, db, &postgres.Options{DurableReplay: true})
+			l, err := ledger.New[*sql.Tx](d, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &shop{t: t, db: db, driver: d, ledger: l}
+			a, err := l.Do(t.Context(), order("k"), ledger.Options{Number: number}, s.ordering("k"))
+			if err == nil && a.Replayed {
+				t.Errorf("answered %+v, and the server that is left does not know it", a)
+			}
+			if server.left.Load() >= 0 {
+				t.Error("the server was not replaced")
+			}
+			if err != nil { // A look that finds nothing to confirm may also ask for another attempt.
+				if a, err = l.Do(t.Context(), order("k"), ledger.Options{Number: 3}, s.ordering("k")); err != nil || a.Replayed {
+					t.Errorf("the next attempt got %+v, %v", a, err)
+				}
+			}
+			effects(t, after, 1)
+		})
+	}
 }

@@ -55,7 +55,7 @@ func (d *Driver) Execute(ctx context.Context, c store.Claim,
 			err = fmt.Errorf("%w: the record that was in the way is gone", store.ErrConflict)
 		}
 	case err == nil && !executed && e.State != reprise.StateInProgress:
-		err = pg.Settled(ctx, d.core, nil)
+		err = pg.Settled(ctx, d.core, e)
 	}
 	if err != nil {
 		return store.Entry{}, false, err

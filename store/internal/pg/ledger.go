@@ -4,6 +4,7 @@ package pg
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 
 	"github.com/reprise-go/reprise"
@@ -48,29 +49,53 @@ func (c *Core) Find(ctx context.Context, i reprise.Intent) (e store.Entry, err e
 		e, err = Lookup(ctx, conn, i)
 		return err
 	})
-	return e, Settled(ctx, c, err)
+	if err == nil {
+		err = Settled(ctx, c, e)
+	}
+	return e, err
 }
 
-// Settled ends an answer from a record: with DurableReplay it waits until all that
-// was committed before is as durable as a new commit is, by making one. A record
-// that can be read may still be waiting for its standby, and would be lost with
-// this server.
-func Settled(ctx context.Context, c *Core, err error) error {
-	if err != nil || !c.options.DurableReplay {
-		return err
+// Settled ends an answer from the record e: with DurableReplay it waits until the
+// record is as durable as a new commit is, by making one. A record that can be read
+// may still be waiting for its standby, and would be lost with this server.
+//
+// The transaction that waits sees the record itself. The server that has shown it
+// may have been replaced meanwhile by a standby that never had it; that is
+// store.ErrConflict, and nothing is known yet.
+func Settled(ctx context.Context, c *Core, e store.Entry) error {
+	if !c.options.DurableReplay {
+		return nil
 	}
 	return c.write(ctx, func(conn Conn) error {
-		// A time-out would end the wait for the standby without an error.
-		if _, err := conn.Exec(ctx, "SET LOCAL statement_timeout = 0"); err != nil {
+		n, err := conn.Exec(ctx, "SELECT FROM reprise_ledger WHERE id = $1::uuid AND token = $2::uuid", hexID(e.ID), hex.EncodeToString(e.Token[:]))
+		if err != nil {
 			return err
 		}
-		_, err := conn.Exec(ctx, "SELECT pg_logical_emit_message(true, 'reprise', '')")
-		return err
+		if n == 0 {
+			return fmt.Errorf("%w: the record that was seen is not on this server", store.ErrConflict)
+		}
+		return c.barrier(ctx, conn)
 	})
 }
 
+// barrier makes the COMMIT of a transaction wait, with DurableReplay, until all that
+// the transaction has seen is as durable as a new commit is. One that writes nothing
+// waits for nothing.
+func (c *Core) barrier(ctx context.Context, conn Conn) error {
+	if !c.options.DurableReplay {
+		return nil
+	}
+	// A time-out would end the wait for the standby without an error.
+	if _, err := conn.Exec(ctx, "SET LOCAL statement_timeout = 0"); err != nil {
+		return err
+	}
+	_, err := conn.Exec(ctx, "SELECT pg_logical_emit_message(true, 'reprise', '')")
+	return err
+}
+
 // Resolve implements store.Ledger. It needs a transaction that may write, which a
-// standby does not give: there a record may be missing that is not lost.
+// standby does not give: there a record may be missing that is not lost. The same
+// goes for a primary that was replaced and does not know; only a barrier tells.
 func (c *Core) Resolve(ctx context.Context, i reprise.Intent) (e store.Entry, err error) {
 	missing := false
 	err = c.write(ctx, func(conn Conn) error {
@@ -79,15 +104,16 @@ func (c *Core) Resolve(ctx context.Context, i reprise.Intent) (e store.Entry, er
 		}
 		// This is a statement of its own, so it sees what the lock waited for.
 		e, err = Lookup(ctx, conn, i)
-		if missing = err == store.ErrNotFound; missing { //nolint:errorlint // Lookup returns it as it is
-			return nil
+		missing = err == store.ErrNotFound //nolint:errorlint // Lookup returns it as it is
+		if err != nil && !missing {
+			return err
 		}
-		return err
+		return c.barrier(ctx, conn)
 	})
 	if err == nil && missing {
 		err = store.ErrNotFound
 	}
-	return e, Settled(ctx, c, err)
+	return e, err
 }
 
 // Entries implements store.Ledger.

@@ -53,7 +53,7 @@ func (c *Core) Begin(ctx context.Context, claim store.Claim, input []byte, lease
 		err = fmt.Errorf("%w: %w", store.ErrBusy, err)
 	}
 	if err == nil && !owned {
-		err = Settled(ctx, c, nil)
+		err = Settled(ctx, c, e)
 	}
 	if err != nil {
 		return store.Entry{}, false, err
