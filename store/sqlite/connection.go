@@ -20,6 +20,8 @@ import (
 // connection is the one through which everything is written.
 type connection struct {
 	*sqltx.Conn
+	logSize int64 // Options.LogSize
+	page    int64 // the size of a page
 
 	give chan struct{} // closed to end the loan of the raw connection
 	gone chan struct{} // closed when it has ended
@@ -32,12 +34,12 @@ type evidence struct {
 }
 
 // connect takes a connection out of db, sets it up and verifies it.
-func connect(ctx context.Context, db *sql.DB, busy time.Duration) (*connection, error) {
+func connect(ctx context.Context, db *sql.DB, o Options) (*connection, error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return nil, explain(err)
 	}
-	c := &connection{give: make(chan struct{}), gone: make(chan struct{})}
+	c := &connection{logSize: o.LogSize, give: make(chan struct{}), gone: make(chan struct{})}
 	lent := make(chan driver.Conn)
 	// The raw connection may be used only while Raw runs, so Raw runs for as long
 	// as the connection is used. ErrBadConn makes the pool close it afterwards
@@ -64,7 +66,7 @@ func connect(ctx context.Context, db *sql.DB, busy time.Duration) (*connection, 
 		Refuse:   refuse,
 		Reusable: reusable,
 	})
-	if err := c.setUp(ctx, busy); err != nil {
+	if err := c.setUp(ctx, o.BusyTimeout); err != nil {
 		return nil, errors.Join(err, c.close())
 	}
 	return c, nil
@@ -106,16 +108,20 @@ func (c *connection) rollbackSavepoint() error {
 // the end of ctx. SQLite's own busy handler waits up to 100 ms between two
 // looks; several processes under load starve each other with that.
 func (c *connection) beginImmediate(ctx context.Context, deadline time.Time) error {
+	err := untilFree(ctx, deadline, func() error { return c.exec("BEGIN IMMEDIATE") })
+	if code(err) == codeBusy {
+		return fmt.Errorf("%w: another process kept the write lock: %w", store.ErrConflict, err)
+	}
+	return classify(err)
+}
+
+// untilFree repeats do as long as another process, or another connection of this
+// one, has what it needs.
+func untilFree(ctx context.Context, deadline time.Time, do func() error) error {
 	for {
-		err := c.exec("BEGIN IMMEDIATE")
-		if err == nil {
-			return nil
-		}
-		if code(err) != codeBusy {
-			return classify(err)
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("%w: another process kept the write lock: %w", store.ErrConflict, err)
+		err := do()
+		if code(err) != codeBusy || time.Now().After(deadline) {
+			return err
 		}
 		if err := backoff.Sleep(ctx, pollBusy); err != nil {
 			return err

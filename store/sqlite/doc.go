@@ -17,6 +17,21 @@
 // with synchronous=NORMAL an acknowledged commit is lost when the power is, and
 // a relay may have published its event before.
 //
+// # The log
+//
+// Commits go to a write-ahead log beside the file, which has to begin anew from
+// time to time. SQLite does that when it writes and nobody reads from the log at
+// that moment; beside readers that never pause, it grows without end. The driver
+// sees to it by itself (Options.LogSize): it writes the log back beside the
+// writers, and then lets writers and its own reads wait for the few milliseconds
+// that the rest takes. COMMIT itself never writes back. A transaction or an open
+// *sql.Rows of yours on the same file keeps the log from beginning anew for as
+// long as it lasts: writers go on, and the file of the log grows by what they
+// write; Stats says since when. When it has gone, the file is cut off again. So
+// read in pages, and close what you have read. Don't set synchronous=OFF in the
+// name of the database: a connection that writes the log back without syncing
+// loses what others have committed, and New refuses it.
+//
 // # Group commit
 //
 // SQLite has one writer. Requests that wait for it at the same moment share one

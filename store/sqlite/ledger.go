@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise"
-	"github.com/reprise-go/reprise/internal/backoff"
 	"github.com/reprise-go/reprise/internal/failpoint"
 	"github.com/reprise-go/reprise/store"
 )
@@ -177,7 +176,23 @@ func same(stored, asked reprise.Intent) error {
 
 // Find implements store.Ledger.
 func (d *Driver) Find(ctx context.Context, i reprise.Intent) (store.Entry, error) {
-	return find(ctx, d.db, i)
+	return find(ctx, d.read, i)
+}
+
+// reader runs a query and hands the raw values of each row to row.
+type reader func(ctx context.Context, row func([]driver.Value) error, query string, args ...any) error
+
+// read is the reader of what is committed. It is short: nothing of the user's runs
+// inside it, and no write of this process waits for it longer than one query takes.
+func (d *Driver) read(ctx context.Context, row func([]driver.Value) error, query string, args ...any) error {
+	conn, err := d.db.Conn(ctx)
+	if err != nil {
+		return classify(err)
+	}
+	defer func() { _ = conn.Close() }()
+	d.writer.log.reads.RLock()
+	defer d.writer.log.reads.RUnlock()
+	return queryRows(ctx, conn, row, query, args...)
 }
 
 // queryer is *sql.DB, *sql.Conn and *sql.Tx.
@@ -185,9 +200,9 @@ type queryer interface {
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
 }
 
-func find(ctx context.Context, q queryer, i reprise.Intent) (store.Entry, error) {
+func find(ctx context.Context, read reader, i reprise.Intent) (store.Entry, error) {
 	id := i.ID()
-	entries, err := queryEntries(ctx, q, findSQL, id[:])
+	entries, err := queryEntries(ctx, read, findSQL, id[:])
 	if err != nil {
 		return store.Entry{}, err
 	}
@@ -204,9 +219,9 @@ func find(ctx context.Context, q queryer, i reprise.Intent) (store.Entry, error)
 	return e, nil
 }
 
-func queryEntries(ctx context.Context, q queryer, query string, args ...any) ([]store.Entry, error) {
+func queryEntries(ctx context.Context, read reader, query string, args ...any) ([]store.Entry, error) {
 	var entries []store.Entry
-	err := queryRows(ctx, q, func(row []driver.Value) error {
+	err := read(ctx, func(row []driver.Value) error {
 		e, err := scanEntry(row)
 		entries = append(entries, e)
 		return err
@@ -258,7 +273,9 @@ func (d *Driver) Resolve(ctx context.Context, i reprise.Intent) (store.Entry, er
 	if err := d.lock(ctx, conn); err != nil {
 		return store.Entry{}, err
 	}
-	e, err := find(ctx, conn, i)
+	e, err := find(ctx, func(ctx context.Context, row func([]driver.Value) error, query string, args ...any) error {
+		return queryRows(ctx, conn, row, query, args...)
+	}, i)
 	if !errors.Is(err, store.ErrNotFound) {
 		return e, err
 	}
@@ -272,19 +289,10 @@ func (d *Driver) Resolve(ctx context.Context, i reprise.Intent) (store.Entry, er
 
 // lock takes the write lock on conn.
 func (d *Driver) lock(ctx context.Context, conn *sql.Conn) error {
-	deadline := time.Now().Add(d.options.BusyTimeout)
-	for {
+	return classify(untilFree(ctx, time.Now().Add(d.options.BusyTimeout), func() error {
 		_, err := conn.ExecContext(context.WithoutCancel(ctx), "BEGIN IMMEDIATE")
-		if err == nil {
-			return nil
-		}
-		if code(err) != codeBusy || time.Now().After(deadline) {
-			return classify(err)
-		}
-		if err := backoff.Sleep(ctx, pollBusy); err != nil {
-			return err
-		}
-	}
+		return err
+	}))
 }
 
 // discard closes a connection of the pool instead of giving it back.
@@ -319,7 +327,7 @@ func (d *Driver) Entries(ctx context.Context, f store.EntryFilter) ([]store.Entr
 		query += " AND state = ?"
 		args = append(args, string(f.State))
 	}
-	entries, err := queryEntries(ctx, d.db, query+" ORDER BY id LIMIT ?", append(args, limit)...)
+	entries, err := queryEntries(ctx, d.read, query+" ORDER BY id LIMIT ?", append(args, limit)...)
 	for i := range entries {
 		_ = expire(&entries[i], at) // the query has left out those that are gone
 	}

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/reprise-go/reprise/internal/backoff"
 	"github.com/reprise-go/reprise/store"
 )
 
@@ -21,17 +20,8 @@ const checkTime = time.Second
 // setUp makes the connection durable and proves that it is.
 func (c *connection) setUp(ctx context.Context, busy time.Duration) error {
 	deadline := time.Now().Add(busy)
-	for {
-		err := c.configure()
-		if err == nil {
-			break
-		}
-		if code(err) != codeBusy || time.Now().After(deadline) {
-			return explain(err)
-		}
-		if err := backoff.Sleep(ctx, pollBusy); err != nil {
-			return fmt.Errorf("sqlite: opening the database: %w", err)
-		}
+	if err := untilFree(ctx, deadline, c.configure); err != nil {
+		return explain(err)
 	}
 	if err := c.prove(ctx, deadline); err != nil {
 		return explain(err)
@@ -61,10 +51,19 @@ func (c *connection) configure() error {
 		return fmt.Errorf("sqlite: the database is encoded in %s, which can't hold keys byte by byte; make a new one in UTF-8", text(encoding))
 	}
 	// The writer waits for its lock by itself (beginImmediate).
-	for _, set := range []string{"PRAGMA synchronous = FULL", "PRAGMA busy_timeout = 0", "PRAGMA query_only = OFF"} {
+	for _, set := range []string{
+		"PRAGMA synchronous = FULL", "PRAGMA busy_timeout = 0", "PRAGMA query_only = OFF",
+		// No COMMIT writes the log back, and what a reader has made of it is cut off.
+		"PRAGMA wal_autocheckpoint = 0", fmt.Sprintf("PRAGMA journal_size_limit = %d", 4*c.logSize),
+	} {
 		if _, err := c.pragma(set); err != nil {
 			return err
 		}
+	}
+	if page, err := c.pragma("PRAGMA page_size"); err != nil {
+		return err
+	} else if n, ok := page.(int64); ok {
+		c.page = n
 	}
 	if level, err := c.pragma("PRAGMA synchronous"); err != nil {
 		return err

@@ -69,6 +69,8 @@ func TestNew(t *testing.T) {
 		"refuses a damaged schema":        {func(t *testing.T) string { return scribble(t, file(t), 100, strings.Repeat("\xff", 200)) }, "damaged"},
 		"refuses a damaged page":          {func(t *testing.T) string { return scribble(t, file(t), 4096, strings.Repeat("\xff", 64)) }, "damaged"},
 		"refuses a truncated file":        {func(t *testing.T) string { return cut(t, file(t), 4096+100) }, "damaged"},
+		"refuses a pool without syncs":    {func(t *testing.T) string { return "file:" + file(t) + "?_pragma=synchronous(OFF)" }, "may lose what the driver has committed"},
+		"refuses a pool that ends WAL":    {func(t *testing.T) string { return "file:" + file(t) + "?_pragma=journal_mode(DELETE)" }, "locked"},
 		"refuses a VFS that can't do WAL": {func(*testing.T) string { return "file:/x?vfs=memdb" }, "memory alone"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -134,9 +136,11 @@ func TestNew(t *testing.T) {
 	t.Run("makes its connection durable, whatever the name of the database says", func(t *testing.T) {
 		t.Parallel()
 		path := "file:" + filepath.Join(t.TempDir(), "x.db") +
-			"?_pragma=synchronous(OFF)&_pragma=journal_mode(DELETE)&_pragma=query_only(1)"
+			"?_pragma=synchronous(NORMAL)&_pragma=query_only(1)&_pragma=wal_autocheckpoint(1)"
 		f := open(t, path, nil)
-		for query, want := range map[string]any{"PRAGMA synchronous": int64(2), "PRAGMA journal_mode": "wal"} {
+		for query, want := range map[string]any{
+			"PRAGMA synchronous": int64(2), "PRAGMA journal_mode": "wal", "PRAGMA wal_autocheckpoint": int64(0),
+		} {
 			if got, err := f.writer.conn.pragma(query); err != nil || got != want {
 				t.Errorf("%s is %v (%v), want %v", query, got, err, want)
 			}
@@ -161,7 +165,7 @@ func TestNew(t *testing.T) {
 
 	t.Run("refuses options that mean nothing", func(t *testing.T) {
 		t.Parallel()
-		for _, o := range []Options{{BusyTimeout: -1}, {MaxBatch: -1}, {DeliveredRetention: -1}} {
+		for _, o := range []Options{{BusyTimeout: -1}, {MaxBatch: -1}, {DeliveredRetention: -1}, {LogSize: -1}} {
 			if err := try(t, file(t), &o); err == nil {
 				t.Errorf("%+v was taken", o)
 			}
@@ -201,8 +205,13 @@ func TestNew(t *testing.T) {
 		if err := d.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if s := db.Stats(); s.OpenConnections != 0 {
-			t.Errorf("%d connections are still open", s.OpenConnections)
+		// The one that New looked at is the pool's, and its settings are.
+		if s := db.Stats(); s.OpenConnections != 1 || s.InUse != 0 {
+			t.Errorf("%d connections are still open, %d in use", s.OpenConnections, s.InUse)
+		}
+		var auto int
+		if err := db.QueryRow("PRAGMA wal_autocheckpoint").Scan(&auto); err != nil || auto == 0 {
+			t.Errorf("the pool's connection writes the log back after %d pages, %v", auto, err)
 		}
 	})
 }

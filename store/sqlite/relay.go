@@ -46,7 +46,7 @@ func (r *relay) Acquire(ctx context.Context, owner string, lease time.Duration, 
 	}
 	free := false
 	// A look without the write lock first: most askers find the slot taken.
-	err = queryRows(ctx, r.d.db, func([]driver.Value) error { free = true; return nil },
+	err = r.d.read(ctx, func([]driver.Value) error { free = true; return nil },
 		"SELECT 1 FROM reprise_outbox_slot WHERE slot = 0 AND lease_until <= ?", now().UnixMicro())
 	if err != nil || !free {
 		return nil, err
@@ -96,7 +96,7 @@ func (s *session) fence(slot store.Slot, query string, args ...any) error {
 // Fetch implements store.Relay.
 func (r *relay) Fetch(ctx context.Context, slot store.Slot, limit int) (store.Page, error) {
 	var p store.Page
-	err := queryRows(ctx, r.d.db, func(row []driver.Value) error {
+	err := r.d.read(ctx, func(row []driver.Value) error {
 		c := columns{row: row}
 		id := c.number()
 		m, unreadable := scanMessage(&c)
@@ -185,7 +185,7 @@ func (s *session) deleteDelivered(retention time.Duration) error {
 
 // Due implements store.Relay.
 func (r *relay) Due(ctx context.Context, _ store.Slot, limit int) (holds []store.Hold, err error) {
-	err = queryRows(ctx, r.d.db, func(row []driver.Value) error {
+	err = r.d.read(ctx, func(row []driver.Value) error {
 		c := columns{row: row}
 		h := store.Hold{State: store.HoldState(c.text()), Attempts: int(c.number()), NextAt: c.time(), Reason: c.text()}
 		h.Message, h.Unreadable = scanMessage(&c)

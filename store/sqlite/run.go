@@ -229,7 +229,7 @@ func (s *session) putStep(id reprise.IntentID, step store.Step) error {
 // Steps implements store.Runs.
 func (d *Driver) Steps(ctx context.Context, id reprise.IntentID) ([]store.Step, error) {
 	var steps []store.Step
-	err := queryRows(ctx, d.db, func(row []driver.Value) error {
+	err := d.read(ctx, func(row []driver.Value) error {
 		c := columns{row: row}
 		step := store.Step{Name: c.text(), Key: reprise.Key(c.text()), State: store.StepState(c.text()), Request: c.blob()}
 		if err := step.Outcome.UnmarshalText([]byte(c.text())); err != nil {
@@ -244,7 +244,7 @@ func (d *Driver) Steps(ctx context.Context, id reprise.IntentID) ([]store.Step, 
 
 // Lapsed implements store.Runs.
 func (d *Driver) Lapsed(ctx context.Context, after reprise.IntentID, limit int) ([]store.Entry, error) {
-	return queryEntries(ctx, d.db, "SELECT "+entryColumns+" FROM reprise_ledger "+
+	return queryEntries(ctx, d.read, "SELECT "+entryColumns+" FROM reprise_ledger "+
 		"WHERE state = 'in_progress' AND lease_until <= ? AND id > ? ORDER BY id LIMIT ?",
 		now().UnixMicro(), after[:], limit)
 }

@@ -20,6 +20,10 @@ type Options struct {
 	// MaxBatch is how many requests share one COMMIT at most; 1 turns group commit
 	// off. Defaults to 128.
 	MaxBatch int
+	// LogSize is how long the write-ahead log may become, in bytes, before the
+	// driver writes it back into the database and has it begin anew. It becomes
+	// longer while a reader holds it; see Stats. Defaults to 4 MiB.
+	LogSize int64
 	// DeliveredRetention is how long messages stay in reprise_outbox after their
 	// delivery, for people to look at. Defaults to 0: they go with the delivery.
 	DeliveredRetention time.Duration
@@ -35,6 +39,8 @@ func (o *Options) withDefaults() (Options, error) {
 		return out, fmt.Errorf("sqlite: Options.BusyTimeout is %v; use 0 for the default", out.BusyTimeout)
 	case out.MaxBatch < 0:
 		return out, fmt.Errorf("sqlite: Options.MaxBatch is %d; use 0 for the default", out.MaxBatch)
+	case out.LogSize < 0:
+		return out, fmt.Errorf("sqlite: Options.LogSize is %d; use 0 for the default", out.LogSize)
 	case out.DeliveredRetention < 0:
 		return out, fmt.Errorf("sqlite: Options.DeliveredRetention is %v; use 0 to keep nothing", out.DeliveredRetention)
 	}
@@ -43,6 +49,9 @@ func (o *Options) withDefaults() (Options, error) {
 	}
 	if out.MaxBatch == 0 {
 		out.MaxBatch = 128
+	}
+	if out.LogSize == 0 {
+		out.LogSize = 4 << 20
 	}
 	return out, nil
 }
@@ -81,7 +90,30 @@ func New(ctx context.Context, db *sql.DB, o *Options) (*Driver, error) {
 	if err := d.writer.open(ctx); err != nil {
 		return nil, err
 	}
+	if err := d.checkPool(ctx); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
 	return d, nil
+}
+
+// checkPool refuses connections beside the driver's that would lose what the
+// driver has committed: one with synchronous=OFF that writes the log back lets it
+// be overwritten before the database is on the disk.
+func (d *Driver) checkPool(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, d.options.BusyTimeout+5*time.Second) // the rest for a connection of the pool
+	defer cancel()
+	level := -1
+	err := untilFree(ctx, time.Now().Add(d.options.BusyTimeout), func() error {
+		return d.db.QueryRowContext(ctx, "PRAGMA synchronous").Scan(&level)
+	})
+	switch {
+	case err != nil:
+		return explain(err)
+	case level == 0:
+		return errors.New("sqlite: the connections of the *sql.DB have PRAGMA synchronous = OFF, and may lose what the driver has committed; " +
+			"open it with NORMAL or FULL")
+	}
+	return nil
 }
 
 // Close waits for the requests that are being served, refuses all others with

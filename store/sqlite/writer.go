@@ -39,6 +39,7 @@ type writer struct {
 	batchTime time.Duration
 	wakes     *wakes
 	turn      turn
+	log       log
 	// lent is the session whose handler is at work now, for Enqueue to find.
 	lent atomic.Pointer[session]
 
@@ -65,12 +66,14 @@ type batch struct {
 }
 
 func newWriter(db *sql.DB, options Options, wakes *wakes) *writer {
-	return &writer{db: db, options: options, batchTime: maxBatchTime, wakes: wakes}
+	w := &writer{db: db, options: options, batchTime: maxBatchTime, wakes: wakes}
+	w.log.w = w
+	return w
 }
 
 // open takes and verifies the connection. It is called before the first do.
 func (w *writer) open(ctx context.Context) error {
-	conn, err := connect(ctx, w.db, w.options.BusyTimeout)
+	conn, err := connect(ctx, w.db, w.options)
 	if err != nil {
 		return err
 	}
@@ -80,6 +83,7 @@ func (w *writer) open(ctx context.Context) error {
 
 // close waits for the turn and never gives the connection back.
 func (w *writer) close() error {
+	w.log.close()
 	if err := w.turn.acquire(context.Background()); err != nil {
 		return err
 	}
@@ -194,16 +198,21 @@ func (w *writer) begin(ctx context.Context, deadline time.Time) error {
 
 // commit ends the open batch, if there is one, and lets its members know.
 func (w *writer) commit() {
-	b := w.batch
-	if b == nil {
-		return
+	if b := w.batch; b != nil {
+		w.batch = nil
+		if w.end(b) {
+			w.log.committed(b.members)
+		}
 	}
-	w.batch = nil
+}
+
+// end sends COMMIT for b, answers its members and says whether it was kept.
+func (w *writer) end(b *batch) (kept bool) {
 	defer close(b.done)
 	if b.broken {
 		b.again = true
 		w.rollback()
-		return
+		return false
 	}
 	failpoint.Hit("sqlite/before-commit")
 	err := w.conn.exec("COMMIT")
@@ -211,9 +220,11 @@ func (w *writer) commit() {
 	if err != nil {
 		w.settle(b, err)
 	}
-	if b.messages && !b.again && b.err == nil {
+	kept = !b.again && b.err == nil
+	if b.messages && kept {
 		w.wakes.announce()
 	}
+	return kept
 }
 
 // rollback ends what is left of a transaction and reports whether it was still
