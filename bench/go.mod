@@ -4,12 +4,15 @@ go 1.26.0
 
 replace github.com/reprise-go/reprise => ..
 
+replace github.com/reprise-go/reprise/store/pgxv5 => ../store/pgxv5
+
 require (
 	github.com/go-sql-driver/mysql v1.10.1
 	github.com/jackc/pgx/v5 v5.13.0
 	github.com/mattn/go-sqlite3 v1.14.53
 	github.com/ncruces/go-sqlite3 v0.37.0
-	github.com/reprise-go/reprise v0.0.0-00010101000000-000000000000
+	github.com/reprise-go/reprise v0.0.0
+	github.com/reprise-go/reprise/store/pgxv5 v0.0.0-00010101000000-000000000000
 	modernc.org/sqlite v1.62.0
 )
 
@@ -27,7 +30,6 @@ require (
 	github.com/ncruces/go-strftime v1.1.0 // indirect
 	github.com/ncruces/julianday v1.0.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
-	go.yaml.in/yaml/v3 v3.0.6 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect

@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"database/sql"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/reprise-go/reprise/internal/dbserver"
 )
@@ -105,7 +105,7 @@ func benchGrowth(ctx context.Context, r *report, o options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.Stop()) }()
-	var services [2]*service[*sql.Tx]
+	var services [2]*service[pgx.Tx]
 	names := [2]string{"few", "many"}
 	for i, rows := range []int{fewRows, o.rows} {
 		dsn, err := newDatabase(ctx, p, names[i])
@@ -117,7 +117,7 @@ func benchGrowth(ctx context.Context, r *report, o options) (err error) {
 		if err := fillLedger(ctx, p, names[i], rows); err != nil {
 			return err
 		}
-		if services[i], _, err = openPostgres(ctx, dsn); err != nil {
+		if services[i], _, err = openPgx(ctx, dsn); err != nil {
 			return err
 		}
 		defer func() { err = errors.Join(err, services[i].close()) }()
@@ -162,8 +162,8 @@ func reportStorage(ctx context.Context, r *report, p *dbserver.Postgres, databas
 	return nil
 }
 
-func compareGrowth(ctx context.Context, r *report, o options, p *dbserver.Postgres, callers int, few, many *service[*sql.Tx]) error {
-	fresh := func(s *service[*sql.Tx]) func(context.Context, int) error {
+func compareGrowth(ctx context.Context, r *report, o options, p *dbserver.Postgres, callers int, few, many *service[pgx.Tx]) error {
+	fresh := func(s *service[pgx.Tx]) func(context.Context, int) error {
 		return func(ctx context.Context, _ int) error { _, err := s.fresh(ctx); return err }
 	}
 	base, others, err := alternation{callers: callers, rounds: o.runs, slice: growthSlice, written: written(p)}.run(ctx,
@@ -184,7 +184,7 @@ func compareGrowth(ctx context.Context, r *report, o options, p *dbserver.Postgr
 }
 
 // benchPurge measures fresh intents while a purge runs as fast as it can.
-func benchPurge(ctx context.Context, r *report, o options, s *service[*sql.Tx]) error {
+func benchPurge(ctx context.Context, r *report, o options, s *service[pgx.Tx]) error {
 	const callers = 8
 	fresh := func(ctx context.Context) error { _, err := s.fresh(ctx); return err }
 	var quiet, purging series

@@ -34,9 +34,11 @@ func benchStore(ctx context.Context, r *report, o options) error {
 		name string
 		run  func(context.Context, *report, options) error
 	}{
+		{"pgx", benchPgx},
 		{"postgres", benchPostgres},
 		{"mariadb", benchMariaDB},
 		{"sqlite", benchStoreSQLite},
+		{"http", benchHTTP},
 	} {
 		if !o.chosen(part.name) {
 			continue

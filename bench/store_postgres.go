@@ -6,7 +6,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -47,19 +46,6 @@ func openPostgres(ctx context.Context, dsn string) (*service[*sql.Tx], *sql.DB, 
 	return s, db, err
 }
 
-// benchPostgres measures the atomic mode on both drivers.
-func benchPostgres(ctx context.Context, r *report, o options) (err error) {
-	p, _, err := startPostgres(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, p.Stop()) }()
-	if err := postgresSQL(ctx, r, o, p); err != nil {
-		return fmt.Errorf("database/sql: %w", err)
-	}
-	return nil
-}
-
 // newDatabase makes a database with the tables of the service and of the library.
 func newDatabase(ctx context.Context, p *dbserver.Postgres, name string) (dsn string, err error) {
 	if err := p.CreateDatabase(ctx, name, ""); err != nil {
@@ -69,12 +55,11 @@ func newDatabase(ctx context.Context, p *dbserver.Postgres, name string) (dsn st
 		return "", err
 	}
 	dsn = p.DSN(name)
-	s, db, err := openPostgres(ctx, dsn)
+	s, _, err := openPostgres(ctx, dsn)
 	if err != nil {
 		return "", err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	_ = db
 	return dsn, migrate.Up(ctx, s.driver.(*postgres.Driver))
 }
 
@@ -89,7 +74,13 @@ func written(p *dbserver.Postgres) func(ctx context.Context) (int64, error) {
 	}
 }
 
-func postgresSQL(ctx context.Context, r *report, o options, p *dbserver.Postgres) (err error) {
+// benchPostgres measures the atomic mode on database/sql.
+func benchPostgres(ctx context.Context, r *report, o options) (err error) {
+	p, _, err := startPostgres(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.Stop()) }()
 	dsn, err := newDatabase(ctx, p, "standard")
 	if err != nil {
 		return err

@@ -30,6 +30,10 @@ var holders = map[string]func(ctx context.Context, dsn string) (holder, error){
 		s, _, err := openMariaDB(ctx, dsn)
 		return s, err
 	},
+	"pgx": func(ctx context.Context, dsn string) (holder, error) {
+		s, _, err := openPgx(ctx, dsn)
+		return s, err
+	},
 	"postgres": func(ctx context.Context, dsn string) (holder, error) {
 		s, _, err := openPostgres(ctx, dsn)
 		return s, err
