@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/reprise-go/reprise/cmd/reprise/exit"
 	"github.com/reprise-go/reprise/cmd/reprise/shop"
 	"github.com/reprise-go/reprise/internal/dbserver"
 )
@@ -71,7 +72,7 @@ func (d *database) describe(ctx context.Context) error {
 func startPostgres(ctx context.Context) (url string, stop func() error, err error) {
 	s, err := dbserver.StartPostgres(ctx, dbserver.PostgresOptions{Durable: true})
 	if err != nil {
-		return "", nil, err
+		return "", nil, exit.Refused("or name a server that runs: --db postgres://USER@HOST/DATABASE", "PostgreSQL can't be started: %w", err)
 	}
 	if err := s.CreateDatabase(ctx, throwaway, ""); err != nil {
 		return "", nil, errors.Join(err, s.Stop())
@@ -82,7 +83,7 @@ func startPostgres(ctx context.Context) (url string, stop func() error, err erro
 func startMariaDB(ctx context.Context) (url string, stop func() error, err error) {
 	s, err := dbserver.StartMariaDB(ctx, dbserver.MariaDBOptions{Durable: true})
 	if err != nil {
-		return "", nil, err
+		return "", nil, exit.Refused("or name a server that runs: --db mysql://USER@HOST/DATABASE", "MariaDB can't be started: %w", err)
 	}
 	if err := s.CreateDatabase(ctx, throwaway); err != nil {
 		return "", nil, errors.Join(err, s.Stop())

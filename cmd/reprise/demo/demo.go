@@ -47,6 +47,7 @@ func Run(ctx context.Context, o Options) (report Report, err error) {
 	}
 	db, err := openDatabase(ctx, o.DB, dir, report.Seed)
 	if err != nil {
+		dispose() // There is nothing in it yet.
 		return report, err
 	}
 	defer func() { err = errors.Join(err, db.stop()) }() //nolint:contextcheck // a server must be ended in any case

@@ -19,7 +19,7 @@ const (
 // Report is what "reprise demo --json" prints.
 type Report struct {
 	Verdict Verdict `json:"verdict"`
-	// Database is the one that the effects were counted in, such as "SQLite 3.51.0".
+	// Database is the one that the effects were counted in, such as "SQLite 3.54.1".
 	Database  string   `json:"database"`
 	Seed      int64    `json:"seed"`
 	Seconds   float64  `json:"seconds"`

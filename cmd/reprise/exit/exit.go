@@ -69,7 +69,8 @@ func CodeOf(err error) Code {
 // Explain writes err to w as one "error:" line, whatever lines it has, followed by a
 // "hint:" line if err has one.
 func Explain(w io.Writer, err error) {
-	_, _ = fmt.Fprintf(w, "error: %s\n", strings.Join(strings.FieldsFunc(err.Error(), isBreak), "; "))
+	text := strings.Join(strings.FieldsFunc(err.Error(), isBreak), "; ")
+	_, _ = fmt.Fprintf(w, "error: %s\n", strings.ReplaceAll(text, ":; ", ": "))
 	if e, ok := errors.AsType[*Error](err); ok && e.Hint != "" {
 		_, _ = fmt.Fprintf(w, "hint: %s\n", e.Hint)
 	}

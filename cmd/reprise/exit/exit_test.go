@@ -34,7 +34,10 @@ func TestErrorKeepsItsCause(t *testing.T) {
 
 func ExampleExplain() {
 	exit.Explain(os.Stdout, exit.Misused("say sqlite:PATH", "--db %q has no scheme", "shop.db"))
+	exit.Explain(os.Stdout, exit.Refused("see that it runs", "no answer:\n\t127.0.0.1: refused\n\t::1: refused"))
 	// Output:
 	// error: --db "shop.db" has no scheme
 	// hint: say sqlite:PATH
+	// error: no answer: 127.0.0.1: refused; ::1: refused
+	// hint: see that it runs
 }
