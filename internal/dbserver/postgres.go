@@ -137,7 +137,7 @@ func (p *Postgres) launch(ctx context.Context) error {
 		return err
 	}
 	err = process.ready(ctx, "unix", p.dir.join(".s.PGSQL."+port), func(ctx context.Context) error {
-		_, err := p.Exec(ctx, "postgres", "SELECT 1")
+		_, err := p.Exec(ctx, "template1", "SELECT 1") // See createDatabase.
 		return err
 	})
 	if err != nil {
@@ -173,9 +173,19 @@ func (p *Postgres) CreateDatabase(ctx context.Context, name, template string) er
 	if template == "" {
 		template = "template1"
 	}
-	_, err := p.Exec(ctx, "postgres", fmt.Sprintf("CREATE DATABASE %q TEMPLATE %q", name, template))
+	_, err := p.Exec(ctx, "postgres", fmt.Sprintf(createDatabase, name, template))
 	return err
 }
+
+// createDatabase copies files, as every release before 15 does. The other way, by
+// the log, leaves it to the first backend to build a cache that the template has
+// in a file: in all, a fresh database costs half as much.
+const createDatabase = `SELECT current_setting('server_version_num')::int >= 150000 AS chooses \gset
+\if :chooses
+CREATE DATABASE %[1]q TEMPLATE %[2]q STRATEGY file_copy;
+\else
+CREATE DATABASE %[1]q TEMPLATE %[2]q;
+\endif`
 
 // DropDatabase removes a database, if it exists, and ends its connections.
 func (p *Postgres) DropDatabase(ctx context.Context, name string) error {
