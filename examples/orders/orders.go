@@ -64,8 +64,12 @@ func Open(ctx context.Context, path string) (*sql.DB, *sqlite.Driver, error) {
 		err = migrate.Up(ctx, driver)
 	}
 	if err == nil {
-		_, err = db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS orders (
-			id INTEGER PRIMARY KEY, customer TEXT NOT NULL, item TEXT NOT NULL)`)
+		// In the driver's turn: another process may be at the file at this moment.
+		err = driver.Transact(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := tx.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS orders (
+				id INTEGER PRIMARY KEY, customer TEXT NOT NULL, item TEXT NOT NULL)`)
+			return err
+		})
 	}
 	if err != nil {
 		return nil, nil, errors.Join(err, db.Close())

@@ -40,14 +40,14 @@ func newService(ctx context.Context, file string) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := db.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY, item TEXT)`); err != nil {
-		return nil, err
-	}
 	store, err := sqlite.New(ctx, db, nil) // WAL, synchronous=FULL, group commit
 	if err != nil {
 		return nil, err
 	}
 	if err := migrate.Up(ctx, store); err != nil {
+		return nil, err
+	}
+	if err := store.Transact(ctx, createOrders); err != nil { // your schema, in the driver's turn
 		return nil, err
 	}
 	seen, err := ledger.New(store, nil) // recognises the same intent
@@ -78,6 +78,12 @@ func newService(ctx context.Context, file string) (http.Handler, error) {
 }
 
 // [service]
+
+// createOrders makes the table of the business.
+func createOrders(ctx context.Context, tx *sql.Tx) error {
+	_, err := tx.ExecContext(ctx, `CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY, item TEXT)`)
+	return err
+}
 
 type service struct {
 	events *outbox.Outbox[*sql.Tx]

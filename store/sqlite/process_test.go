@@ -119,6 +119,8 @@ func childPlace() {
 		})
 	}
 	wg.Wait()
+	s := f.Stats()
+	fmt.Println("committed", s.Requests, s.Commits)
 	if err := f.Close(); err != nil {
 		childFail(err)
 	}
@@ -204,6 +206,57 @@ func TestTwoProcesses(t *testing.T) {
 	}
 	if n := f.orders(); n != keys {
 		t.Errorf("%d orders, want %d", n, keys)
+	}
+	f.whole()
+}
+
+// TestFourProcesses: four processes place the same orders, one of them is killed on
+// its way, and the others finish: each key once, nobody starved, and each process
+// still shares its commits among its own callers.
+func TestFourProcesses(t *testing.T) {
+	t.Parallel()
+	f := setup(t, nil)
+	const keys = 300
+	executed := map[string]int{}
+	answered := map[string]int{} // by key, of those who were not killed
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for i := range 4 {
+		cmd, lines := child(t, "place", f.path, fmt.Sprintf("%s=0 %d", keysVariable, keys))
+		wg.Go(func() {
+			requests, commits := 0, 0
+			for n := 0; lines.Scan(); n++ {
+				if _, err := fmt.Sscanf(lines.Text(), "committed %d %d", &requests, &commits); err == nil {
+					continue
+				}
+				key, first, _ := strings.Cut(lines.Text(), " ")
+				mu.Lock()
+				if first == "true" {
+					executed[key]++
+				}
+				if i > 0 {
+					answered[key]++
+				}
+				mu.Unlock()
+				if i == 0 && n == 20 {
+					_ = cmd.Process.Kill() // eight callers of it are at work
+				}
+			}
+			err := cmd.Wait()
+			if killed := err != nil; killed != (i == 0) {
+				t.Errorf("process %d: %v", i, err)
+			}
+			if i > 0 && (requests < keys || commits == 0 || commits > requests*3/4) {
+				t.Errorf("process %d: %d requests in %d commits; want each key, and commits that are shared", i, requests, commits)
+			}
+		})
+	}
+	wg.Wait()
+	for i := range keys {
+		key := fmt.Sprint("k", i)
+		if executed[key] > 1 || answered[key] != 3 || f.orders(key) != 1 {
+			t.Errorf("%s: executed %d times, answered %d times to those who live, %d orders", key, executed[key], answered[key], f.orders(key))
+		}
 	}
 	f.whole()
 }
