@@ -25,7 +25,7 @@ func resolveRules[TTx any]() []rule[TTx] {
 		},
 		{
 			"L7_resolve_waits_behind_a_transaction_that_commits",
-			"Resolve never says that nothing was kept while a transaction that may still commit is running.",
+			"Resolve never says that nothing was kept of a transaction that commits after all: it waits for it, fails, or has made it unable to commit.",
 			func(f *fixture[TTx]) { resolveWaits(f, nil) },
 		},
 		{
@@ -95,16 +95,30 @@ func resolveWaits[TTx any](f *fixture[TTx], fail error) {
 			e, err := d.Resolve(f.ctx, in)
 			resolved <- answer{e, err}
 		}()
-		early := false
+		early, ended := false, false
 		select {
 		case a := <-resolved:
 			early = true
-			if a.err == nil || errors.Is(a.err, store.ErrNotFound) {
-				f.Errorf("resolve decided while the transaction was running: state %q, error %v", a.entry.State, a.err)
+			// A cluster that can't see another node's locks may end its transaction.
+			ended = errors.Is(a.err, store.ErrNotFound)
+			if a.err == nil {
+				f.Errorf("resolve decided while the transaction was running: state %q", a.entry.State)
 			}
 		case <-time.After(grace):
 		}
-		if err := h.release(); !errors.Is(err, fail) {
+		err := h.release()
+		if ended {
+			if err == nil {
+				f.Errorf("resolve said that nothing was kept of a transaction that was running, and it was committed")
+			}
+			f.wantAbsent(d, in)
+			f.wantEffects(effectOf(in), 0)
+			if fail != nil {
+				f.resolveEnds(d)
+			}
+			continue
+		}
+		if !errors.Is(err, fail) {
 			f.Fatalf("the held attempt ended with %v, want %v", err, fail)
 		}
 		if !early {
@@ -115,12 +129,24 @@ func resolveWaits[TTx any](f *fixture[TTx], fail error) {
 			}
 		}
 		var e store.Entry
-		err := again(f.ctx, func() (err error) { e, err = d.Resolve(f.ctx, in); return err })
+		err = again(f.ctx, func() (err error) { e, err = d.Resolve(f.ctx, in); return err })
 		if fail == nil && (err != nil || e.State != reprise.StateCompleted) {
 			f.Errorf("resolving after the commit: state %q, error %v", e.State, err)
 		}
 		if fail != nil && !errors.Is(err, store.ErrNotFound) {
 			f.Errorf("resolving after the rollback: state %q, error %v; want ErrNotFound", e.State, err)
 		}
+	}
+}
+
+// resolveEnds fails unless a transaction of which Resolve says that nothing was
+// kept, while it is running, has become unable to commit.
+func (f *fixture[TTx]) resolveEnds(d store.Driver[TTx]) {
+	f.Helper()
+	in := intent(reprise.NewKey())
+	h := f.hold(f.d, in, nil)
+	_, err := d.Resolve(f.ctx, in)
+	if end := h.release(); errors.Is(err, store.ErrNotFound) && end == nil {
+		f.Errorf("resolve said that nothing was kept of a transaction that was running, and it was committed")
 	}
 }
