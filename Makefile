@@ -26,6 +26,10 @@ race: servers ## Run all tests under the race detector
 failover: servers ## Promote standbys of synchronous PostgreSQL pairs under load
 	go test -count=1 -tags failover -run '^TestFailover$$' -v ./store/postgres
 
+.PHONY: galera
+galera: servers ## Run the whole conformance suite on a Galera cluster of three nodes
+	go test -count=1 -tags galera -run '^TestGalera' -v ./store/mysql
+
 .PHONY: vet
 vet: ## Check formatting and run go vet
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$unformatted" || { echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; }

@@ -10,3 +10,9 @@ func (d *Driver) SpeakMySQL() { d.server.mariadb = false }
 func (d *Driver) Server() (mariadb, galera, multi bool) {
 	return d.server.mariadb, d.server.galera, d.server.multi
 }
+
+// Number returns the server's error number.
+var Number = number
+
+// Split cuts a migration into its statements.
+var Split = split

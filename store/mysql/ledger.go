@@ -8,7 +8,6 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/reprise-go/reprise"
@@ -133,7 +132,7 @@ func (s *session) executed(e store.Entry, c store.Completion) (store.Entry, bool
 // claim is the begin of a transaction that claims an intent.
 func (s *session) claim(c store.Claim, forgotten bool) []string {
 	id, i := c.Intent.ID(), c.Intent
-	statements := slices.Clone(begin)
+	statements := s.d.server.begin()
 	if forgotten {
 		statements = append(statements, s.d.server.impatient(id[:], render(forgetSQL, id[:]))...)
 	}
@@ -154,7 +153,7 @@ func (s *session) lostClaim(ctx context.Context, i reprise.Intent, err error) (s
 	}
 	s.rollback()
 	if s.lost {
-		return store.Entry{}, fmt.Errorf("%w: %w", store.ErrUnavailable, err)
+		return store.Entry{}, fmt.Errorf("%w: %w", store.ErrConflict, err)
 	}
 	found, gone, e, err := s.find(ctx, i)
 	switch {

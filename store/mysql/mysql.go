@@ -95,6 +95,6 @@ func (d *Driver) enter() (leave func(), err error) {
 // Transact implements store.Driver.
 func (d *Driver) Transact(ctx context.Context, work func(ctx context.Context, tx *sql.Tx) error) error {
 	return d.session(ctx, func(s *session) error {
-		return s.lend(ctx, begin, work, nil)
+		return s.lend(ctx, d.server.begin(), work, nil)
 	})
 }

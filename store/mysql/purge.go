@@ -21,7 +21,7 @@ func (d *Driver) Purge(ctx context.Context, limit int) (changed int, err error) 
 		s.open = true
 		// A tombstone keeps the fingerprint and the reference; inputs and steps hold
 		// requests and answers of other systems and go with the body.
-		expired, err := s.ids(ctx, slices.Concat(begin, []string{due("completed", limit)})...)
+		expired, err := s.ids(ctx, s.d.server.begin(due("completed", limit))...)
 		if err != nil {
 			return err
 		}
@@ -92,7 +92,7 @@ func (d *Driver) PurgeInbox(ctx context.Context, age time.Duration, limit int) (
 		a, err := s.write(render("DELETE FROM reprise_inbox WHERE received_at <= UTC_TIMESTAMP(6) - INTERVAL ? MICROSECOND "+
 			"ORDER BY received_at LIMIT ?", age, limit))
 		if err == nil {
-			deleted = int(a.affected[len(begin)])
+			deleted = int(a.affected[s.d.server.beginLen()])
 		}
 		return err
 	})

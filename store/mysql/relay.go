@@ -6,7 +6,6 @@ import (
 	"context"
 	"database/sql/driver"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -54,8 +53,8 @@ func (r *relay) Acquire(ctx context.Context, owner string, lease time.Duration, 
 		a, err := s.write(render("UPDATE reprise_outbox_slot SET owner = ?, epoch = LAST_INSERT_ID(epoch + 1), "+
 			"lease_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, writes = writes + 1 "+
 			"WHERE slot = 0 AND lease_until <= UTC_TIMESTAMP(6)", owner, lease))
-		if err == nil && a.affected[len(begin)] == 1 {
-			slots = []store.Slot{{Number: 0, Owner: owner, Epoch: a.last(len(begin))}}
+		if err == nil && a.affected[s.d.server.beginLen()] == 1 {
+			slots = []store.Slot{{Number: 0, Owner: owner, Epoch: a.last(s.d.server.beginLen())}}
 		}
 		return err
 	})
@@ -67,7 +66,7 @@ func (r *relay) Renew(ctx context.Context, slot store.Slot, lease time.Duration)
 	return r.d.session(ctx, func(s *session) error {
 		a, err := s.write(render("UPDATE reprise_outbox_slot SET lease_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, writes = writes + 1 "+
 			"WHERE slot = ? AND epoch = ?", lease, slot.Number, slot.Epoch))
-		return fenced(a, err)
+		return s.fenced(a, err)
 	})
 }
 
@@ -84,8 +83,8 @@ func (r *relay) Release(ctx context.Context, slot store.Slot) error {
 // changes the row, because a cluster certifies changes and not locks.
 func (s *session) fence(ctx context.Context, slot store.Slot) error {
 	s.open = true
-	return fenced(s.run(ctx, slices.Concat(begin, []string{render(
-		"UPDATE reprise_outbox_slot SET writes = writes + 1 WHERE slot = ? AND epoch = ?", slot.Number, slot.Epoch)})...))
+	return s.fenced(s.run(ctx, s.d.server.begin(render(
+		"UPDATE reprise_outbox_slot SET writes = writes + 1 WHERE slot = ? AND epoch = ?", slot.Number, slot.Epoch))...))
 }
 
 // Fetch implements store.Relay.

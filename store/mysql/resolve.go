@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/reprise-go/reprise"
@@ -51,7 +50,7 @@ func (d *Driver) Resolve(ctx context.Context, i reprise.Intent) (e store.Entry, 
 func (s *session) resolve(ctx context.Context, i reprise.Intent) (found bool, e store.Entry, err error) {
 	id := i.ID()
 	s.open = true
-	_, err = s.run(ctx, slices.Concat(begin, []string{render("SELECT COUNT(*) FROM reprise_ledger WHERE id = ? FOR UPDATE NOWAIT", id[:])})...)
+	_, err = s.run(ctx, s.d.server.begin(render("SELECT COUNT(*) FROM reprise_ledger WHERE id = ? FOR UPDATE NOWAIT", id[:]))...)
 	if n := number(err); n == errLockWait || n == errNoWait {
 		return false, e, fmt.Errorf("%w: %w", store.ErrBusy, err)
 	}

@@ -86,6 +86,8 @@ func (s *session) unclaimed(ctx context.Context, tx *sqltx.Tx, r *rider, err err
 	switch {
 	case errors.Is(err, store.ErrCommitUnknown):
 		return err
+	case number(r.failed) == errNoSuchTable && errors.Is(classify(r.failed), store.ErrUnavailable):
+		return classify(r.failed) // the claim's own table is missing
 	case ctx.Err() == nil && r.failed != nil && severed(r.failed):
 		s.lost = true
 		return &staleError{classify(r.failed)}

@@ -61,7 +61,7 @@ func (s *session) begin(ctx context.Context, c store.Claim, input []byte, lease 
 	}
 	statements = append(statements, s.d.server.impatient(id[:], render(beginSQL, id[:],
 		string(i.Caller), string(i.Operation), string(i.Key), i.Fingerprint[:], c.Token[:], input, lease))...)
-	inserted := len(begin) + len(statements) - 1
+	inserted := s.d.server.beginLen() + len(statements) - 1
 	if forgotten {
 		statements = append(statements, render(stepsSQL, id[:]))
 	}
@@ -95,12 +95,9 @@ func (s *session) takeLapsed(ctx context.Context, before store.Entry, token stor
 func (s *session) take(ctx context.Context, id reprise.IntentID, token store.Token, lease time.Duration) (e store.Entry, err error) {
 	s.open = true
 	taken := false
-	statements := slices.Concat(begin, s.d.server.impatient(id[:], render(takeSQL, token[:], lease, id[:])),
-		[]string{render(findSQL+" AND token = ?", id[:], token[:])})
+	statements := append(s.d.server.begin(s.d.server.impatient(id[:], render(takeSQL, token[:], lease, id[:]))...),
+		render(findSQL+" AND token = ?", id[:], token[:]))
 	err = s.rows(ctx, func(row []driver.Value) (err error) {
-		if len(row) == 1 {
-			return nil // the look before a statement that must not wait
-		}
 		e, _, err = scanEntry(row)
 		taken = true
 		return err
@@ -134,17 +131,17 @@ func (d *Driver) Takeover(ctx context.Context, id reprise.IntentID, lease time.D
 func (d *Driver) Renew(ctx context.Context, o store.Ownership, lease time.Duration) error {
 	return d.session(ctx, func(s *session) error {
 		a, err := s.write(render(renewSQL, lease, o.ID[:], o.Epoch))
-		return fenced(a, err)
+		return s.fenced(a, err)
 	})
 }
 
 // fenced is the outcome of statements that begin a transaction and then change
 // the row of a run: no row is another owner's.
-func fenced(a answers, err error) error {
+func (s *session) fenced(a answers, err error) error {
 	if err != nil {
 		return classify(err)
 	}
-	if a.affected[len(begin)] == 0 {
+	if a.affected[s.d.server.beginLen()] == 0 {
 		return store.ErrLeaseLost
 	}
 	return nil
@@ -154,7 +151,7 @@ func fenced(a answers, err error) error {
 func (d *Driver) Withdraw(ctx context.Context, o store.Ownership) error {
 	return d.session(ctx, func(s *session) error {
 		s.open = true
-		err := fenced(s.run(ctx, slices.Concat(begin, []string{render(renewSQL, 0, o.ID[:], o.Epoch)})...))
+		err := s.fenced(s.run(ctx, s.d.server.begin(render(renewSQL, 0, o.ID[:], o.Epoch))...))
 		if err != nil {
 			return err
 		}
@@ -177,9 +174,9 @@ func (d *Driver) Phase(ctx context.Context, o store.Ownership, lease time.Durati
 	work func(ctx context.Context, tx *sql.Tx) (store.PhaseWrites, error),
 ) error {
 	return d.session(ctx, func(s *session) error {
-		s.first = slices.Concat(begin, []string{render(renewSQL, lease, o.ID[:], o.Epoch)})
+		s.first = s.d.server.begin(render(renewSQL, lease, o.ID[:], o.Epoch))
 		tx, err := s.conn.Begin(ctx)
-		if err := fenced(s.begun, err); err != nil {
+		if err := s.fenced(s.begun, err); err != nil {
 			if tx != nil {
 				_ = tx.Rollback(ctx)
 			}
@@ -193,7 +190,7 @@ func (d *Driver) Phase(ctx context.Context, o store.Ownership, lease time.Durati
 			},
 			func() ([]string, error) {
 				failpoint.Hit("mysql/before-step")
-				return s.phaseWrites(ctx, o, writes)
+				return s.phaseWrites(context.WithoutCancel(ctx), o, writes)
 			})
 	})
 }

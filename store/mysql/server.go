@@ -20,7 +20,9 @@ type server struct {
 	// learns of it at COMMIT, and a look-up sees another node's commits for certain
 	// only if it waits for them.
 	galera bool
-	// multi says that several statements may travel in one text.
+	// multi says that several statements travel in one text. In a cluster none do:
+	// a transaction that has lost to another node's is ended between two messages, and
+	// within one the whole cluster waits for it.
 	multi bool
 }
 
@@ -54,7 +56,7 @@ func inspect(ctx context.Context, db *sql.DB) (s server, err error) {
 		return s, errors.New("mysql: the DSN names no database; put its name behind the slash")
 	}
 	_, err = conn.ExecContext(ctx, "DO 0; DO 0")
-	s.multi = err == nil
+	s.multi = err == nil && !s.galera
 	if err != nil && number(err) == 0 {
 		return s, fmt.Errorf("mysql: the database can't be reached: %w", err)
 	}
@@ -87,8 +89,19 @@ func (s server) check(v map[string]string) error {
 
 // begin starts a transaction. READ COMMITTED takes no locks on gaps, so that
 // neither claims nor purges get into each other's way; and it lets a statement
-// see what was committed while the one before it waited.
-var begin = []string{"SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION"}
+// see what was committed while the one before it waited. In a cluster the
+// transaction sees what was committed before it on any node.
+func (s server) begin(statements ...string) []string {
+	all := make([]string, 0, 3+len(statements))
+	if s.galera {
+		all = append(all, s.read("SELECT 0 INTO @reprise"))
+	}
+	all = append(all, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED", "START TRANSACTION")
+	return append(all, statements...)
+}
+
+// beginLen is how many statements begin takes.
+func (s server) beginLen() int { return len(s.begin()) }
 
 // read makes a look-up see what was committed before it on any node.
 func (s server) read(query string) string {
@@ -102,10 +115,7 @@ func (s server) read(query string) string {
 // if another transaction holds that row, instead of waiting with a connection
 // in its hand (rule L11). In MySQL a look that does the same goes before it.
 func (s server) impatient(id []byte, query string) []string {
-	switch {
-	case s.galera:
-		return []string{"SET STATEMENT innodb_lock_wait_timeout = 0, wsrep_sync_wait = 7 FOR " + query}
-	case s.mariadb:
+	if s.mariadb {
 		return []string{"SET STATEMENT innodb_lock_wait_timeout = 0 FOR " + query}
 	}
 	return []string{render("SELECT COUNT(*) FROM reprise_ledger WHERE id = ? INTO @reprise FOR UPDATE NOWAIT", id), query}

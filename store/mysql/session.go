@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/reprise-go/reprise"
@@ -186,7 +187,7 @@ func (s *session) write(statements ...string) (answers, error) {
 		return answers{}, err
 	}
 	s.open = true
-	return s.commit(slices.Concat(begin, statements)...)
+	return s.commit(s.d.server.begin(statements...)...)
 }
 
 // rollback ends what is open. After some errors the transaction is there, after
@@ -200,9 +201,12 @@ func (s *session) rollback() {
 	s.open = false
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), rollbackPatience)
 	defer cancel()
-	if _, err := s.conn.Text(ctx, "ROLLBACK"); err != nil {
-		s.lost = true
+	_, err := s.conn.Text(ctx, "ROLLBACK")
+	if number(err) == errDeadlock {
+		// A cluster may answer the ROLLBACK with what it has not had an opportunity to say.
+		_, err = s.conn.Text(ctx, "ROLLBACK")
 	}
+	s.lost = err != nil
 }
 
 // start is the begin of a lent transaction.
@@ -241,12 +245,13 @@ func (s *session) lendBegun(ctx context.Context, tx *sqltx.Tx, work func(context
 		s.d.lent.Delete(tx.SQL())
 		_ = tx.Rollback(ctx) // does nothing after Commit; work may have panicked, or ended its goroutine
 	}()
-	if err := work(ctx, tx.SQL()); err != nil {
+	seen := &witness{Context: ctx}
+	if err := work(seen, tx.SQL()); err != nil {
 		return s.blame(err)
 	}
 	failpoint.Hit("mysql/after-work")
-	if err := ctx.Err(); err != nil {
-		return err // a statement that this kept from running left no error behind
+	if seen.ended.Load() {
+		return ctx.Err() // a statement that this kept from running left no error behind
 	}
 	if err := tx.Seal(); err != nil {
 		return s.blame(err)
@@ -269,6 +274,22 @@ func (s *session) lendBegun(ctx context.Context, tx *sqltx.Tx, work func(context
 		s.d.wakes.announce()
 	}
 	return nil
+}
+
+// witness is a context that notes whether anybody has found it to be over: one
+// that ends when work has returned undoes nothing (rule L13).
+type witness struct {
+	context.Context //nolint:containedctx // it is one
+
+	ended atomic.Bool
+}
+
+func (w *witness) Err() error {
+	err := w.Context.Err()
+	if err != nil {
+		w.ended.Store(true)
+	}
+	return err
 }
 
 // blame returns work's own error, with the sentinel beside it if it was the
