@@ -6,14 +6,13 @@ import (
 	"database/sql"
 	"testing"
 
-	"github.com/reprise-go/reprise/internal/dbserver/dbtest"
 	"github.com/reprise-go/reprise/store/storetest"
 )
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	storetest.Run(t, storetest.Harness[*sql.Tx]{
-		Create: dbtest.PostgresDatabase,
+		Create: createSchema,
 		Open:   openDriver,
 		Plain: func(tb testing.TB, name string) storetest.Plain[*sql.Tx] {
 			return storetest.PlainSQL(openDB(tb, name))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +25,21 @@ func TestMain(m *testing.M) {
 		os.Exit(owner(spec))
 	}
 	goleak.VerifyTestMain(dbtest.Suite{M: m})
+}
+
+var schemas atomic.Int64
+
+// createSchema makes an empty schema and returns a URL that leads into it. It is
+// much cheaper than a database, and tests don't see each other's either.
+func createSchema(tb testing.TB) (dsn string) {
+	tb.Helper()
+	server := dbtest.Postgres(tb)
+	name := fmt.Sprintf("test_%d", schemas.Add(1))
+	db := openDB(tb, server.DSN("postgres"))
+	if _, err := db.ExecContext(tb.Context(), "CREATE SCHEMA "+name); err != nil {
+		tb.Fatal(err)
+	}
+	return server.DSN("postgres") + "&search_path=" + name
 }
 
 // openDriver opens a driver as a process of its own has it, migrated.

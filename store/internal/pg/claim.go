@@ -28,6 +28,19 @@ const (
 	Forgotten
 )
 
+// The number of the ledger's table is in every lock of an intent, so that ledgers
+// in two schemas of one database don't take each other's.
+const (
+	ledgerSQL  = "'reprise_ledger'::regclass::oid"
+	saltSQL    = "(" + ledgerSQL + "::bigint << 16)"
+	lockSQL    = "$2::bigint # " + saltSQL
+	contentSQL = "$3::int # " + ledgerSQL + "::int"
+
+	// waitSQL waits for the lock of an intent, and trySQL doesn't.
+	waitSQL = "SELECT pg_advisory_xact_lock($1::bigint # " + saltSQL + ")"
+	trySQL  = "SELECT pg_try_advisory_xact_lock($1::bigint # " + saltSQL + ")"
+)
+
 // ClaimCase is the expression that claims an intent, or says why not. Its value
 // is a Verdict. The parameters are those of Claim.Args.
 //
@@ -41,18 +54,18 @@ const (
 // The look-up is in the statement of the lock, so it may miss a record that was
 // committed between the two; the unique index then has the last word.
 const ClaimCase = `CASE
-WHEN NOT pg_try_advisory_xact_lock($2::bigint) THEN
+WHEN NOT pg_try_advisory_xact_lock(` + lockSQL + `) THEN
 	CASE WHEN EXISTS (
 		WITH l AS MATERIALIZED (SELECT pid, classid, objid, objsubid FROM pg_locks WHERE locktype = 'advisory' AND granted
 			AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
 		SELECT FROM l AS holder JOIN l AS content USING (pid)
-		WHERE holder.objsubid = 1 AND ((holder.classid::bigint << 32) | holder.objid::bigint) = $2::bigint
-		AND content.objsubid = 2 AND content.classid = $3::int::oid AND content.objid <> $4::int::oid) THEN 3 ELSE 2 END
+		WHERE holder.objsubid = 1 AND ((holder.classid::bigint << 32) | holder.objid::bigint) = (` + lockSQL + `)
+		AND content.objsubid = 2 AND content.classid = (` + contentSQL + `)::oid AND content.objid <> $4::int::oid) THEN 3 ELSE 2 END
 WHEN EXISTS (SELECT FROM reprise_ledger WHERE id = $1::uuid) THEN
 	CASE WHEN EXISTS (SELECT FROM reprise_ledger WHERE id = $1::uuid AND tombstone_until <= clock_timestamp())
-		AND pg_try_advisory_xact_lock_shared($3::int, $4::int) AND set_config('reprise.token', $5::text, true) <> ''
+		AND pg_try_advisory_xact_lock_shared(` + contentSQL + `, $4::int) AND set_config('reprise.token', $5::text, true) <> ''
 		AND ` + watchful + ` <> '' THEN 5 ELSE 4 END
-WHEN pg_try_advisory_xact_lock_shared($3::int, $4::int) AND set_config('reprise.token', $5::text, true) <> ''
+WHEN pg_try_advisory_xact_lock_shared(` + contentSQL + `, $4::int) AND set_config('reprise.token', $5::text, true) <> ''
 	AND ` + watchful + ` <> '' THEN 1
 ELSE 2 END`
 

@@ -99,7 +99,7 @@ func (c *Core) barrier(ctx context.Context, conn Conn) error {
 func (c *Core) Resolve(ctx context.Context, i reprise.Intent) (e store.Entry, err error) {
 	missing := false
 	err = c.write(ctx, func(conn Conn) error {
-		if _, err := conn.Exec(ctx, "SELECT pg_advisory_xact_lock($1::bigint)", lockOf(i.ID())); err != nil {
+		if _, err := conn.Exec(ctx, waitSQL, lockOf(i.ID())); err != nil {
 			return err
 		}
 		// This is a statement of its own, so it sees what the lock waited for.

@@ -64,7 +64,7 @@ func (c *Core) Begin(ctx context.Context, claim store.Claim, input []byte, lease
 func begin(ctx context.Context, conn Conn, claim store.Claim, input []byte, lease time.Duration) (e store.Entry, owned bool, err error) {
 	id := claim.Intent.ID()
 	free := false
-	err = conn.Query(ctx, "SELECT pg_try_advisory_xact_lock($1::bigint)", func(scan Scan) error { return scan(&free) }, lockOf(id))
+	err = conn.Query(ctx, trySQL, func(scan Scan) error { return scan(&free) }, lockOf(id))
 	if err != nil {
 		return e, false, err
 	}
