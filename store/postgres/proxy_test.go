@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package postgres_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+)
+
+// proxy stands between a driver and the server, and does something to the next
+// message of a client that ends in COMMIT.
+type proxy struct {
+	t        *testing.T
+	listener net.Listener
+	server   string
+
+	mu    sync.Mutex
+	armed func(l *link, message []byte) // takes the message over
+	links sync.WaitGroup
+}
+
+// link is one connection through the proxy.
+type link struct {
+	client, server net.Conn
+	mute           chan struct{} // closed: answers are dropped
+}
+
+// startProxy returns a proxy and the URL through it.
+func startProxy(t *testing.T, dsn string) (p *proxy, through string) {
+	t.Helper()
+	u, err := url.Parse(dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p = &proxy{t: t, listener: l, server: u.Host}
+	p.links.Go(p.accept)
+	t.Cleanup(func() {
+		_ = l.Close()
+		p.links.Wait()
+	})
+	u.Host = l.Addr().String()
+	return p, u.String()
+}
+
+// arm lets do take over the next message that ends in COMMIT; fired is closed
+// when it has.
+func (p *proxy) arm(do func(l *link, message []byte)) (fired <-chan struct{}) {
+	done := make(chan struct{})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.armed = func(l *link, message []byte) {
+		do(l, message)
+		close(done)
+	}
+	return done
+}
+
+func (p *proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		server, err := net.Dial("tcp", p.server)
+		if err != nil {
+			p.t.Errorf("dial the server: %v", err)
+			_ = client.Close()
+			continue
+		}
+		l := &link{client: client, server: server, mute: make(chan struct{})}
+		p.links.Go(func() { p.answers(l) })
+		p.links.Go(func() { p.requests(l) })
+	}
+}
+
+// answers copies what the server says until the link is muted or broken.
+func (p *proxy) answers(l *link) {
+	b := make([]byte, 64<<10)
+	for {
+		n, err := l.server.Read(b)
+		if err != nil {
+			_ = l.client.Close()
+			return
+		}
+		select {
+		case <-l.mute:
+		default:
+			_, _ = l.client.Write(b[:n])
+		}
+	}
+}
+
+// requests copies what the client says, message by message.
+func (p *proxy) requests(l *link) {
+	kept := false
+	defer func() {
+		if !kept {
+			_ = l.server.Close()
+		}
+	}()
+	header := make([]byte, 5)
+	for first := true; ; first = false {
+		h := header
+		if first {
+			h = header[1:] // the start-up message has no type
+		}
+		if _, err := io.ReadFull(l.client, h); err != nil {
+			return
+		}
+		message := make([]byte, 0, 256)
+		message = append(message, h...)
+		body := make([]byte, binary.BigEndian.Uint32(h[len(h)-4:])-4)
+		if _, err := io.ReadFull(l.client, body); err != nil {
+			return
+		}
+		message = append(message, body...)
+		if !first && message[0] == 'Q' && bytes.HasSuffix(message, []byte("COMMIT\x00")) {
+			p.mu.Lock()
+			do := p.armed
+			p.armed = nil
+			p.mu.Unlock()
+			if do != nil {
+				kept = true
+				do(l, message)
+				return
+			}
+		}
+		if _, err := l.server.Write(message); err != nil {
+			return
+		}
+	}
+}
+
+// lose drops the message and the connection.
+func lose(l *link, _ []byte) {
+	_ = l.server.Close()
+	_ = l.client.Close()
+}
+
+// loseAnswer lets the server do what it is told, and drops its answer.
+func loseAnswer(l *link, message []byte) {
+	close(l.mute)
+	_, _ = l.server.Write(message)
+	// Terminate: the server ends the session when it has done the rest.
+	_, _ = l.server.Write([]byte{'X', 0, 0, 0, 4})
+	_, _ = io.Copy(io.Discard, l.client)
+}
