@@ -78,7 +78,7 @@ var _ store.Driver[pgx.Tx] = (*Driver)(nil)
 // transaction mode set it to pgx.QueryExecModeExec or
 // pgx.QueryExecModeSimpleProtocol, unless max_prepared_statements is set there.
 //
-// New refuses a server older than PostgreSQL 13 or in recovery, a database that
+// New refuses a server older than PostgreSQL 14 or in recovery, a database that
 // is not encoded in UTF8, and sessions with synchronous_commit=off, which lose
 // what they have acknowledged. The schema is not looked at; that is for package
 // store/migrate. store/postgres uses the same one, and programs with either driver

@@ -7,5 +7,6 @@
 // and committed in few round trips. Programs that use different drivers may share
 // one database.
 //
-// The schema uses xid8 and pg_snapshot, so the server is PostgreSQL 13 or later.
+// The schema uses xid8 and pg_snapshot, and a claim watches its client, so the server is
+// PostgreSQL 14 or later.
 package pg

@@ -1,4 +1,4 @@
--- For PostgreSQL 13 and later, in a database encoded in UTF8. Names are not
+-- For PostgreSQL 14 and later, in a database encoded in UTF8. Names are not
 -- qualified: the tables belong to the first schema of the search path. Text is
 -- compared for equality only, which is byte by byte whatever the collation; where
 -- it is indexed its order is C's, which is fast and never changes.
