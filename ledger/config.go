@@ -52,6 +52,17 @@ type Config struct {
 	// KeyFuture is how far ahead of Now a UUIDv7 key may be minted (rule K8).
 	// Defaults to 5 minutes.
 	KeyFuture time.Duration
+	// CacheFor is how long this process answers repeats of a completed intent from
+	// its memory, without asking the store. For as long as that a result is still
+	// answered after it was erased in the database by other means, or lost with a
+	// server whose standby had not yet received it; never beyond its Retention. At most
+	// a minute; a few seconds are enough for clients that hurry.
+	// Defaults to 0: every repeat asks the store.
+	CacheFor time.Duration
+	// CacheEntries and CacheBytes bound what is kept for CacheFor: the oldest goes
+	// first.
+	// Default to 4096 and 16 MiB.
+	CacheEntries, CacheBytes int
 	// Headers are fields that belong to a result beside those of StoredHeaders
 	// (rule L5). Fields that must never be replayed, such as Set-Cookie, are
 	// refused.
@@ -78,6 +89,7 @@ const (
 	defaultRetention = 24 * time.Hour
 	defaultTombstone = 30 * 24 * time.Hour
 	minLease         = 10 * time.Millisecond
+	maxCacheFor      = time.Minute
 	// maxLifetime keeps sums of durations far from their overflow.
 	maxLifetime = 100 * 365 * 24 * time.Hour
 )
@@ -101,6 +113,7 @@ func (c *Config) complete() (Config, error) {
 		{"WorkTimeout", &d.WorkTimeout, 30 * time.Second},
 		{"Lease", &d.Lease, 30 * time.Second},
 		{"KeyFuture", &d.KeyFuture, 5 * time.Minute},
+		{"CacheFor", &d.CacheFor, 0},
 		{"RecoverEvery", &d.RecoverEvery, 5 * time.Second},
 		{"PurgeEvery", &d.PurgeEvery, time.Minute},
 	} {
@@ -119,6 +132,8 @@ func (c *Config) complete() (Config, error) {
 		{"MaxBody", &d.MaxBody, 1 << 20},
 		{"MaxReruns", &d.MaxReruns, 10},
 		{"PurgeBatch", &d.PurgeBatch, 500},
+		{"CacheEntries", &d.CacheEntries, 4096},
+		{"CacheBytes", &d.CacheBytes, 16 << 20},
 	} {
 		if *f.field < 0 {
 			return d, fmt.Errorf("ledger: Config.%s is %d; it must not be negative", f.name, *f.field)
@@ -146,6 +161,9 @@ func (c *Config) check() error {
 	}
 	if c.Lease < minLease {
 		return fmt.Errorf("ledger: Config.Lease is %v; at less than %v it lapses between two renewals", c.Lease, minLease)
+	}
+	if c.CacheFor > maxCacheFor {
+		return fmt.Errorf("ledger: Config.CacheFor is %v; for more than %v a result would outlive what is done to it in the database", c.CacheFor, maxCacheFor)
 	}
 	for _, name := range c.Headers {
 		if err := checkHeaderName(name); err != nil {

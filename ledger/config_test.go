@@ -51,6 +51,7 @@ func TestNew(t *testing.T) {
 			{"a duration is negative", ledger.Config{Wait: -1}, "Config.Wait"},
 			{"a count is negative", ledger.Config{MaxBody: -1}, "Config.MaxBody"},
 			{"a lease can't be renewed in time", ledger.Config{Lease: time.Millisecond}, "Config.Lease"},
+			{"a result outlives its erasure", ledger.Config{CacheFor: time.Hour}, "Config.CacheFor"},
 			{"a lifetime overflows", ledger.Config{Tombstone: 1<<63 - 1}, "longer than the longest"},
 		} {
 			_, err := ledger.New[*scriptedTx](&scripted{}, &c.config)

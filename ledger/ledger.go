@@ -20,6 +20,7 @@ type Ledger[TTx any] struct {
 	config  Config
 	headers map[string]bool
 	flights flights
+	cache   *cache
 	counts  counts
 
 	mu     sync.RWMutex
@@ -40,6 +41,7 @@ func New[TTx any](d store.Driver[TTx], c *Config) (*Ledger[TTx], error) {
 		driver:  d,
 		config:  config,
 		headers: headerNames(config.Headers),
+		cache:   newCache(config),
 		staged:  make(map[reprise.Operation]*Staged[TTx]),
 	}, nil
 }
@@ -135,6 +137,10 @@ func (l *Ledger[TTx]) serve(ctx context.Context, in reprise.Intent, o Options,
 	if e, known, err := l.gate(ctx, in, t); known || err != nil {
 		return l.answer(in, t, verdict{entry: e}, err)
 	}
+	if e, ok := l.cache.get(in); ok {
+		l.counts.cached.Add(1)
+		return l.answer(in, t, verdict{entry: e}, nil)
+	}
 	s, e, err := l.flights.join(ctx, in, deadline)
 	if s == nil {
 		return l.answer(in, t, verdict{entry: e}, err)
@@ -144,6 +150,7 @@ func (l *Ledger[TTx]) serve(ctx context.Context, in reprise.Intent, o Options,
 	v, err := lead(t, deadline, s)
 	refused = err == nil && v.entry.State == ""
 	if err == nil && !refused && v.entry.State != reprise.StateInProgress {
+		l.cache.put(v.entry)
 		s.settle(v.entry)
 	}
 	return l.answer(in, t, v, err)

@@ -32,6 +32,9 @@ type Stats struct {
 	// Failed counts CodeInternal and panics.
 	Failed uint64 `json:"failed"`
 
+	// Cached counts those of Replayed and Reused that were answered from memory
+	// (Config.CacheFor).
+	Cached uint64 `json:"cached"`
 	// Reruns counts transactions that were run again after a lost conflict.
 	Reruns uint64 `json:"reruns"`
 	// Recovered counts runs that recovery completed, LeasesLost drives of runs
@@ -43,7 +46,7 @@ type Stats struct {
 
 type counts struct {
 	executed, replayed, refused, reused, inProgress, expired, unknown, unavailable, failed atomic.Uint64
-	reruns, recovered, leasesLost, purged                                                  atomic.Uint64
+	cached, reruns, recovered, leasesLost, purged                                          atomic.Uint64
 }
 
 // Stats returns the counts of this process. It is safe for concurrent use; the
@@ -54,7 +57,7 @@ func (l *Ledger[TTx]) Stats() Stats {
 		Executed: c.executed.Load(), Replayed: c.replayed.Load(), Refused: c.refused.Load(),
 		Reused: c.reused.Load(), InProgress: c.inProgress.Load(), Expired: c.expired.Load(),
 		Unknown: c.unknown.Load(), Unavailable: c.unavailable.Load(), Failed: c.failed.Load(),
-		Reruns: c.reruns.Load(), Recovered: c.recovered.Load(), LeasesLost: c.leasesLost.Load(), Purged: c.purged.Load(),
+		Cached: c.cached.Load(), Reruns: c.reruns.Load(), Recovered: c.recovered.Load(), LeasesLost: c.leasesLost.Load(), Purged: c.purged.Load(),
 	}
 }
 
