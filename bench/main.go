@@ -21,11 +21,12 @@ import (
 
 // benches holds every benchmark by name.
 var benches = map[string]func(ctx context.Context, r *report, o options) error{
-	"client": benchClient,
-	"growth": benchGrowth,
-	"peers":  benchPeers,
-	"sqlite": benchSQLite,
-	"store":  benchStore,
+	"client":  benchClient,
+	"growth":  benchGrowth,
+	"peers":   benchPeers,
+	"schemes": benchSchemes,
+	"sqlite":  benchSQLite,
+	"store":   benchStore,
 }
 
 func main() { os.Exit(run()) }
