@@ -21,14 +21,14 @@ import (
 // restarted. Nothing has happened before that.
 const tries = 3
 
-// claimHead and claimTail stand around pg.ClaimCase and make it raise any verdict
+// claimHead and claimTail stand around pg.ClaimFirst and make it raise any verdict
 // but Claimed: the server then skips what follows in the pipeline. The number that
 // can't be read is in the error.
 const (
 	claimHead   = "SELECT CASE verdict WHEN 1 THEN 1 ELSE ('" + claimMark + "' || verdict)::int END FROM (SELECT "
 	claimMark   = "reprise claim "
 	claimTail   = " AS verdict) AS claim"
-	claimSQL    = claimHead + pg.ClaimCase + claimTail
+	claimSQL    = claimHead + pg.ClaimFirst + claimTail
 	verdictSQL  = "SELECT " + pg.ClaimCase
 	invalidText = "22P02"
 )
@@ -37,7 +37,7 @@ const (
 func (t *tx) claiming(c store.Claim) held {
 	claim := pg.NewClaim(c)
 	return held{
-		sql: claimSQL, args: claim.Args(), text: claimHead + claim.Text() + claimTail,
+		sql: claimSQL, args: claim.Args(), text: claimHead + claim.FirstText() + claimTail,
 		ended: func(err error) error {
 			if err == nil {
 				t.claimed(pg.Claimed, c)
@@ -183,27 +183,29 @@ func scan(r pgx.BatchResults, row pg.Row) error {
 // answer ends an attempt whose intent is not its own.
 func (a *attempt) answer(ctx context.Context, t *tx) (again bool, err error) {
 	conn := t.front.conn
-	broken := rollback(ctx, conn)
-	switch t.claim {
-	case pg.Recorded:
-		if broken != nil {
-			return false, reached(ctx, conn, broken)
-		}
+	if err := rollback(ctx, conn); err != nil {
+		return false, reached(ctx, conn, err)
+	}
+	if t.claim == pg.Recorded {
 		a.entry, err = pg.Lookup(ctx, plain{conn}, a.c.Intent)
-		if errors.Is(err, store.ErrNotFound) { // it has passed its tombstone at this moment
-			return true, fmt.Errorf("%w: the record that was in the way is gone", store.ErrConflict)
+		if !errors.Is(err, store.ErrNotFound) {
+			return false, reached(ctx, conn, pg.Classify(err))
 		}
-		return false, reached(ctx, conn, pg.Classify(err))
-	case pg.Forgotten:
+		// It is past its tombstone, or was deleted at this moment.
 		a.forgets = true
-		return true, store.ErrConflict
-	case pg.OtherContent:
+		return true, fmt.Errorf("%w: the record that was in the way is gone", store.ErrConflict)
+	}
+	// A closer look. What it locks it lets go of at once.
+	var verdict int64
+	err = plain{conn}.Query(ctx, verdictSQL, func(scan pg.Scan) error { return scan(&verdict) }, pg.NewClaim(a.c).Args()...)
+	switch {
+	case err != nil:
+		return false, reached(ctx, conn, pg.Classify(err))
+	case pg.Verdict(verdict) == pg.OtherContent:
 		a.entry = pg.InFlight(a.c)
 		return false, nil
-	case pg.Busy:
-		return false, store.ErrBusy
 	}
-	return false, fmt.Errorf("pgxv5: the claim answered %d", t.claim)
+	return false, store.ErrBusy // by now it may be over, which the next attempt will see
 }
 
 // forget claims an intent by itself, and deletes a record past its tombstone.

@@ -69,6 +69,17 @@ WHEN pg_try_advisory_xact_lock_shared(` + contentSQL + `, $4::int) AND set_confi
 	AND ` + watchful + ` <> '' THEN 1
 ELSE 2 END`
 
+// ClaimFirst is what ClaimCase says as long as nobody is in the way: Claimed. Busy
+// and Recorded ask for a closer look by ClaimCase, in a statement of its own. It
+// costs the server half as much, most of which is the start of the other's parts
+// that are hardly ever run.
+const ClaimFirst = `CASE
+WHEN NOT pg_try_advisory_xact_lock(` + lockSQL + `) THEN 2
+WHEN EXISTS (SELECT FROM reprise_ledger WHERE id = $1::uuid) THEN 4
+WHEN pg_try_advisory_xact_lock_shared(` + contentSQL + `, $4::int) AND set_config('reprise.token', $5::text, true) <> ''
+	AND ` + watchful + ` <> '' THEN 1
+ELSE 2 END`
+
 // watchful makes the server look after its client while a statement of this
 // transaction runs: a backend that sleeps or waits for a row does not read its
 // socket, so it would keep the claim of a process that was killed until it is done.
@@ -119,8 +130,13 @@ func (c Claim) Args() []any {
 }
 
 // Text is ClaimCase with the arguments in it, for the simple protocol.
-func (c Claim) Text() string {
-	return inline(ClaimCase,
+func (c Claim) Text() string { return c.inline(ClaimCase) }
+
+// FirstText is ClaimFirst with the arguments in it.
+func (c Claim) FirstText() string { return c.inline(ClaimFirst) }
+
+func (c Claim) inline(sql string) string {
+	return inline(sql,
 		quoteUUID(nil, c.ID), quoteInt(nil, c.Lock), quoteInt(nil, int64(c.Content[0])), quoteInt(nil, int64(c.Content[1])),
 		quoteText(nil, hex.EncodeToString(c.Token[:])))
 }
