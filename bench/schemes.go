@@ -5,13 +5,10 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/reprise-go/reprise/internal/dbserver"
 	"github.com/reprise-go/reprise/store/pgxv5"
 )
 
@@ -60,20 +57,19 @@ func benchSchemes(ctx context.Context, r *report, o options) (err error) {
 	if _, err := p.Exec(ctx, "schemes", schemeTables); err != nil {
 		return err
 	}
-	pool, err := pgxpool.New(ctx, fmt.Sprintf("%s&pool_max_conns=%d", dsn, workers))
-	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	return alternateSchemes(ctx, r, o, p, pool)
-}
-
-func alternateSchemes(ctx context.Context, r *report, o options, p *dbserver.Postgres, pool *pgxpool.Pool) (err error) {
-	natural, queued, err := openPgx(ctx, pool)
+	natural, pool, err := openPgx(ctx, dsn)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, natural.close()) }()
+	queued, err := newService(natural.driver, nil, func(ctx context.Context, tx pgx.Tx, id string, content []byte) error {
+		b := &pgx.Batch{}
+		b.Queue(postgresOrder, id, content)
+		return pgxv5.Queue(ctx, tx, b)
+	})
+	if err != nil {
+		return err
+	}
 	keys, err := natural.prepare(ctx, preparedKeys)
 	if err != nil {
 		return err
@@ -115,26 +111,4 @@ func alternateSchemes(ctx context.Context, r *report, o options, p *dbserver.Pos
 		t.add(r, "store/pgxv5, natural handler", orderEvent, 1)
 	}
 	return nil
-}
-
-// openPgx opens the service on store/pgxv5, twice: as its author writes it, and
-// with its statement queued.
-func openPgx(ctx context.Context, pool *pgxpool.Pool) (natural, queued *service[pgx.Tx], err error) {
-	d, err := pgxv5.New(ctx, pool, nil)
-	if err != nil {
-		return nil, nil, err
-	}
-	natural, err = newService(d, d.Close, func(ctx context.Context, tx pgx.Tx, id string, content []byte) error {
-		_, err := tx.Exec(ctx, postgresOrder, id, content)
-		return err
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	queued, err = newService(d, d.Close, func(ctx context.Context, tx pgx.Tx, id string, content []byte) error {
-		b := &pgx.Batch{}
-		b.Queue(postgresOrder, id, content)
-		return pgxv5.Queue(ctx, tx, b)
-	})
-	return natural, queued, err
 }
