@@ -68,7 +68,7 @@ var laws = []law{
 	{
 		rule:  "7: the library links no database driver; its user brings one",
 		from:  []string{".", "./"},
-		never: []string{"modernc.org/", "github.com/mattn/", "github.com/ncruces/", "github.com/jackc/", "github.com/go-sql-driver/"},
+		never: []string{"modernc.org/", "github.com/mattn/", "github.com/ncruces/", "github.com/jackc/", "github.com/lib/", "github.com/go-sql-driver/"},
 	},
 }
 

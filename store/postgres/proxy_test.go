@@ -13,15 +13,16 @@ import (
 )
 
 // proxy stands between a driver and the server, and does something to the next
-// message of a client that ends in COMMIT.
+// message of a client that ends in COMMIT, or in another text.
 type proxy struct {
 	t        *testing.T
 	listener net.Listener
 	server   string
 
-	mu    sync.Mutex
-	armed func(l *link, message []byte) // takes the message over
-	links sync.WaitGroup
+	mu     sync.Mutex
+	armed  func(l *link, message []byte) // takes the message over
+	suffix string                        // of that message
+	links  sync.WaitGroup
 }
 
 // link is one connection through the proxy.
@@ -54,9 +55,14 @@ func startProxy(t *testing.T, dsn string) (p *proxy, through string) {
 // arm lets do take over the next message that ends in COMMIT; fired is closed
 // when it has.
 func (p *proxy) arm(do func(l *link, message []byte)) (fired <-chan struct{}) {
+	return p.armFor("COMMIT", do)
+}
+
+func (p *proxy) armFor(suffix string, do func(l *link, message []byte)) (fired <-chan struct{}) {
 	done := make(chan struct{})
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.suffix = suffix
 	p.armed = func(l *link, message []byte) {
 		do(l, message)
 		close(done)
@@ -123,12 +129,8 @@ func (p *proxy) requests(l *link) {
 			return
 		}
 		message = append(message, body...)
-		if !first && message[0] == 'Q' && bytes.HasSuffix(message, []byte("COMMIT\x00")) {
-			p.mu.Lock()
-			do := p.armed
-			p.armed = nil
-			p.mu.Unlock()
-			if do != nil {
+		if !first && message[0] == 'Q' {
+			if do := p.take(message); do != nil {
 				kept = true
 				do(l, message)
 				return
@@ -138,6 +140,17 @@ func (p *proxy) requests(l *link) {
 			return
 		}
 	}
+}
+
+// take disarms the proxy if the message is the one it waits for.
+func (p *proxy) take(message []byte) (do func(l *link, message []byte)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.armed == nil || !bytes.HasSuffix(message, []byte(p.suffix+"\x00")) {
+		return nil
+	}
+	do, p.armed = p.armed, nil
+	return do
 }
 
 // lose drops the message and the connection.
