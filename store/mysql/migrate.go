@@ -8,6 +8,7 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"github.com/reprise-go/reprise/store"
 )
@@ -88,12 +89,7 @@ func (d *Driver) ApplyMigration(ctx context.Context, version int, statements str
 
 func (s *session) hasMigration(ctx context.Context, version int) (bool, error) {
 	versions, err := s.applied(ctx)
-	for _, v := range versions {
-		if v == version {
-			return true, err
-		}
-	}
-	return false, err
+	return slices.Contains(versions, version), err
 }
 
 // lockMigration waits until no other process migrates this database.

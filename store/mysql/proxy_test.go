@@ -110,7 +110,8 @@ func readMessage(r io.Reader) ([]byte, error) {
 	if _, err := io.ReadFull(r, header); err != nil {
 		return nil, err
 	}
-	message := append(header, make([]byte, int(header[0])|int(header[1])<<8|int(header[2])<<16)...)
+	message := make([]byte, len(header)+(int(header[0])|int(header[1])<<8|int(header[2])<<16))
+	copy(message, header)
 	_, err := io.ReadFull(r, message[4:])
 	return message, err
 }

@@ -80,7 +80,7 @@ func (s *session) ride(ctx context.Context, c store.Claim, do work) (e store.Ent
 
 // unclaimed sorts out what an attempt without a claim has died of.
 func (s *session) unclaimed(ctx context.Context, tx *sqltx.Tx, r *rider, err error) error {
-	if r.failed == nil && !tx.Rode() && len(s.last) > 0 {
+	if r.failed == nil && !tx.Rode() && s.ending {
 		r.failed = err // it rode with COMMIT
 	}
 	switch {

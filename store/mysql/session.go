@@ -43,6 +43,7 @@ type session struct {
 	first, last  []string // the statements that begin and end a lent transaction
 	begun, ended answers  // what they were answered
 	claimed      int      // how many of the last ones are the claim
+	ending       bool     // the last ones have been sent
 
 	tx       *sqltx.Tx
 	mu       sync.Mutex
@@ -55,7 +56,7 @@ type session struct {
 type answers struct{ affected, ids []int64 }
 
 // last is what statement n gave to LAST_INSERT_ID.
-func (a answers) last(n int) int64 { return a.ids[n] }
+func (a *answers) last(n int) int64 { return a.ids[n] }
 
 // session runs use with a connection of its own. Nothing that use does may
 // outlive it. A transaction that use leaves open is rolled back.
@@ -222,6 +223,7 @@ func (s *session) start() (err error) {
 // finish is its end: the driver's last writes, the messages, and COMMIT.
 func (s *session) finish() (err error) {
 	failpoint.Hit("mysql/before-commit")
+	s.ending = true
 	s.ended, err = s.commit(s.last...)
 	return err
 }
@@ -256,9 +258,8 @@ func (s *session) lendBegun(ctx context.Context, tx *sqltx.Tx, work func(context
 	if err := tx.Seal(); err != nil {
 		return s.blame(err)
 	}
-	var statements []string
 	if finish != nil {
-		if statements, err = finish(); err != nil {
+		if s.last, err = finish(); err != nil {
 			return classify(err)
 		}
 	}
@@ -266,7 +267,7 @@ func (s *session) lendBegun(ctx context.Context, tx *sqltx.Tx, work func(context
 	if err != nil {
 		return err
 	}
-	s.last = append(statements, messages...)
+	s.last = append(s.last, messages...)
 	if err := tx.Commit(ctx); err != nil {
 		return err
 	}
