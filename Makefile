@@ -48,6 +48,10 @@ fuzz: ## Run every fuzz target for FUZZTIME (default 5s)
 	    done; \
 	  done); done
 
+.PHONY: crash
+crash: ## Fail at every boundary of every database, in every way and in pairs
+	cd torture && go test -count=1 -v -timeout 3h ./crash -full
+
 .PHONY: demo
 demo: ## Run the main job: real orders through the seven worst breakpoints
 	go run ./cmd/reprise demo

@@ -47,3 +47,5 @@ require (
 )
 
 replace github.com/reprise-go/reprise/torture => ../../torture
+
+replace github.com/reprise-go/reprise/store/pgxv5 => ../../store/pgxv5
