@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -31,6 +32,7 @@ func main() { job.Main(run) }
 
 func run(ctx context.Context) error {
 	driver := flag.String("driver", "pgx", "pgx or sql")
+	cache := flag.Duration("cache", 0, "how long the process answers repeats from memory")
 	pool, err := job.Pool(ctx)
 	if err != nil {
 		return err
@@ -39,9 +41,9 @@ func run(ctx context.Context) error {
 	var h http.Handler
 	switch *driver {
 	case "pgx":
-		h, err = onPgx(ctx, pool)
+		h, err = onPgx(ctx, pool, *cache)
 	case "sql":
-		h, err = onSQL(ctx, pool)
+		h, err = onSQL(ctx, pool, *cache)
 	default:
 		err = fmt.Errorf("there is no driver %q", *driver)
 	}
@@ -51,7 +53,7 @@ func run(ctx context.Context) error {
 	return job.Serve(h, "SELECT count(*) FROM reprise_outbox", "github.com/jackc/pgx/v5")
 }
 
-func onPgx(ctx context.Context, pool *pgxpool.Pool) (http.Handler, error) {
+func onPgx(ctx context.Context, pool *pgxpool.Pool, cache time.Duration) (http.Handler, error) {
 	d, err := pgxv5.New(ctx, pool, nil)
 	if err != nil {
 		return nil, err
@@ -59,13 +61,13 @@ func onPgx(ctx context.Context, pool *pgxpool.Pool) (http.Handler, error) {
 	if err := migrate.Up(ctx, d); err != nil {
 		return nil, err
 	}
-	return handler(d, func(ctx context.Context, tx pgx.Tx, id string, content []byte) error {
+	return handler(d, cache, func(ctx context.Context, tx pgx.Tx, id string, content []byte) error {
 		_, err := tx.Exec(ctx, job.InsertOrder, id, content)
 		return err
 	})
 }
 
-func onSQL(ctx context.Context, pool *pgxpool.Pool) (http.Handler, error) {
+func onSQL(ctx context.Context, pool *pgxpool.Pool, cache time.Duration) (http.Handler, error) {
 	db := stdlib.OpenDB(*pool.Config().ConnConfig)
 	conns := int(pool.Config().MaxConns)
 	pool.Close() // All programs have the same number of connections.
@@ -78,15 +80,15 @@ func onSQL(ctx context.Context, pool *pgxpool.Pool) (http.Handler, error) {
 	if err := migrate.Up(ctx, d); err != nil {
 		return nil, err
 	}
-	return handler(d, func(ctx context.Context, tx *sql.Tx, id string, content []byte) error {
+	return handler(d, cache, func(ctx context.Context, tx *sql.Tx, id string, content []byte) error {
 		_, err := tx.ExecContext(ctx, job.InsertOrder, id, content)
 		return err
 	})
 }
 
 // handler is what a service's author writes, whatever the driver.
-func handler[TTx any](d store.Driver[TTx], insert func(ctx context.Context, tx TTx, id string, content []byte) error) (http.Handler, error) {
-	l, err := ledger.New(d, nil)
+func handler[TTx any](d store.Driver[TTx], cache time.Duration, insert func(ctx context.Context, tx TTx, id string, content []byte) error) (http.Handler, error) {
+	l, err := ledger.New(d, &ledger.Config{CacheFor: cache})
 	if err != nil {
 		return nil, err
 	}
