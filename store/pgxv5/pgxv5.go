@@ -57,9 +57,6 @@ type Driver struct {
 	options Options
 	// begin begins a handler's transaction.
 	begin string
-	// hollow is what a lent transaction shows for its connection.
-	hollow *pgx.Conn
-	dead   pgx.LargeObjects
 
 	mu     sync.Mutex
 	closed bool
@@ -95,8 +92,8 @@ func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*Driver, error) {
 	if options.Isolation != "" {
 		d.begin += " isolation level " + string(options.Isolation)
 	}
-	if d.hollow, d.dead, err = hollow(ctx, pool.Config().ConnConfig); err != nil {
-		return nil, err
+	if _, _, err := hollow(ctx, pool.Config().ConnConfig); err != nil {
+		return nil, err // rather than in a handler
 	}
 	d.core = pg.New(d, pg.Options{DeliveredRetention: options.DeliveredRetention, DurableReplay: options.DurableReplay})
 	if err := d.Read(ctx, func(conn pg.Conn) error { return pg.CheckServer(ctx, conn) }); err != nil {

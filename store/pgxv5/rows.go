@@ -153,7 +153,7 @@ func (r *rows) Conn() *pgx.Conn {
 	if r.t == nil {
 		return nil
 	}
-	return r.t.d.hollow
+	return r.t.Conn()
 }
 
 // row is the first of rows.
@@ -283,4 +283,4 @@ type unconnectedRows struct {
 	t *tx
 }
 
-func (u unconnectedRows) Conn() *pgx.Conn { return u.t.d.hollow }
+func (u unconnectedRows) Conn() *pgx.Conn { return u.t.Conn() }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -20,7 +21,7 @@ type savepoint struct {
 	t      *tx
 	name   string
 	depth  int // how many savepoints there were before it
-	closed bool
+	closed atomic.Bool
 }
 
 var _ pgx.Tx = (*savepoint)(nil)
@@ -40,7 +41,7 @@ func (t *tx) Begin(ctx context.Context) (pgx.Tx, error) {
 }
 
 func (s *savepoint) Begin(ctx context.Context) (pgx.Tx, error) {
-	if s.closed {
+	if s.closed.Load() {
 		return nil, pgx.ErrTxClosed
 	}
 	return s.t.Begin(ctx)
@@ -48,10 +49,9 @@ func (s *savepoint) Begin(ctx context.Context) (pgx.Tx, error) {
 
 // Commit releases the savepoint.
 func (s *savepoint) Commit(ctx context.Context) (err error) {
-	if s.closed {
+	if s.closed.Swap(true) {
 		return pgx.ErrTxClosed
 	}
-	s.closed = true
 	ctx, end, err := s.t.enter(ctx)
 	if err != nil {
 		return err
@@ -66,10 +66,9 @@ func (s *savepoint) Commit(ctx context.Context) (err error) {
 // then, unless it ended the connection or demands that the whole transaction be
 // run again.
 func (s *savepoint) Rollback(ctx context.Context) (err error) {
-	if s.closed {
+	if s.closed.Swap(true) {
 		return pgx.ErrTxClosed
 	}
-	s.closed = true
 	t := s.t
 	t.mu.Lock()
 	curable := t.first != nil && t.misuse == nil && !t.sealed && t.depth > s.depth && pg.SQLState(t.first) != "" &&
@@ -93,14 +92,14 @@ func (s *savepoint) Rollback(ctx context.Context) (err error) {
 }
 
 func (s *savepoint) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	if s.closed {
+	if s.closed.Load() {
 		return pgconn.CommandTag{}, pgx.ErrTxClosed
 	}
 	return s.t.Exec(ctx, sql, args...)
 }
 
 func (s *savepoint) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	if s.closed {
+	if s.closed.Load() {
 		return &rows{failed: pgx.ErrTxClosed}, pgx.ErrTxClosed
 	}
 	return s.t.Query(ctx, sql, args...)
@@ -112,21 +111,21 @@ func (s *savepoint) QueryRow(ctx context.Context, sql string, args ...any) pgx.R
 }
 
 func (s *savepoint) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
-	if s.closed {
+	if s.closed.Load() {
 		return nil, pgx.ErrTxClosed
 	}
 	return s.t.Prepare(ctx, name, sql)
 }
 
 func (s *savepoint) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, src pgx.CopyFromSource) (int64, error) {
-	if s.closed {
+	if s.closed.Load() {
 		return 0, pgx.ErrTxClosed
 	}
 	return s.t.CopyFrom(ctx, table, columns, src)
 }
 
 func (s *savepoint) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	if s.closed {
+	if s.closed.Load() {
 		return pgx.FailedBatchResults(b, pgx.ErrTxClosed)
 	}
 	return s.t.SendBatch(ctx, b)

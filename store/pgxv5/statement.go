@@ -27,8 +27,14 @@ func (t *tx) read(ctx context.Context, sql string, args []any) (string, []any, e
 		args = args[1:]
 	}
 	if rewriter != nil {
+		var conn *pgx.Conn // pgx's own rewriters don't look at it
+		switch rewriter.(type) {
+		case pgx.NamedArgs, pgx.StrictNamedArgs:
+		default:
+			conn = t.Conn()
+		}
 		var err error
-		if sql, args, err = rewriter.RewriteQuery(ctx, t.d.hollow, sql, args); err != nil {
+		if sql, args, err = rewriter.RewriteQuery(ctx, conn, sql, args); err != nil {
 			return "", nil, fmt.Errorf("pgxv5: rewrite query: %w", err)
 		}
 	}

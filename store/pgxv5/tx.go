@@ -44,6 +44,7 @@ type tx struct {
 	depths   int          // savepoints
 	names    int          // of savepoints given out
 	large    pgx.Tx
+	shown    *pgx.Conn         // what Conn returns, once it was asked for
 	messages []reprise.Message // enqueued, not written yet
 }
 
@@ -179,7 +180,14 @@ func (t *tx) refuseEnd(call string) error {
 // Conn returns a connection that is closed: its Config and its TypeMap can be
 // read, and whatever would reach the database fails. The transaction's own
 // connection can end it, and outlives it.
-func (t *tx) Conn() *pgx.Conn { return t.d.hollow }
+func (t *tx) Conn() *pgx.Conn {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.shown == nil {
+		t.shown, _, _ = hollow(context.WithoutCancel(t.ctx), t.d.pool.Config().ConnConfig) // New has tried it
+	}
+	return t.shown
+}
 
 // LargeObjects costs two round trips: pgx makes them for a transaction of its own
 // only, and it must end with this one.
@@ -194,7 +202,8 @@ func (t *tx) LargeObjects() pgx.LargeObjects {
 		err = t.leave(err)
 	}
 	if err != nil {
-		return t.d.dead
+		_, dead, _ := hollow(context.WithoutCancel(t.ctx), t.d.pool.Config().ConnConfig)
+		return dead
 	}
 	return t.large.LargeObjects()
 }
