@@ -16,11 +16,11 @@ servers: ## Install the database servers that the tests start, if one is missing
 
 .PHONY: test
 test: servers ## Run all tests; they start by themselves whatever they need
-	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test ./...); done
+	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test -timeout 20m ./...); done
 
 .PHONY: race
 race: servers ## Run all tests under the race detector
-	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test -race ./...); done
+	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test -race -timeout 30m ./...); done
 
 .PHONY: failover
 failover: servers ## Promote standbys of synchronous PostgreSQL pairs under load
