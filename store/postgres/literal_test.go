@@ -28,7 +28,7 @@ func TestLiterals(t *testing.T) {
 			data[i] = byte(i)
 		}
 		for i, s := range []string{
-			"'", "''", `\`, `\'`, `'\''`, `\\'; COMMIT; --`, "'); DROP TABLE reprise_outbox; --", "$1", "$$", "E'", "é", "\u0130", "日本語 \U0001F600",
+			"'", "''", `\`, `\'`, `'\''`, `\\'; COMMIT; --`, "'); DROP TABLE reprise_outbox; --", "$1", "$$", "E'", "é", "\u0130", "\u65e5\u672c \U0001F600",
 			"--", "/*", "\r\n\t\x01\x7f", `\x41`, `\u0041`, `\101`, "a\x27b5c", all.String(),
 		} {
 			want := reprise.Message{

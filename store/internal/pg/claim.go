@@ -111,7 +111,7 @@ type Claim struct {
 // lockOf is the advisory lock of an intent: the half of its id that is never a
 // time. Two intents with one lock would only take turns.
 func lockOf(id reprise.IntentID) int64 {
-	return int64(binary.BigEndian.Uint64(id[8:])) //nolint:gosec // any 64 bits will do
+	return int64(binary.BigEndian.Uint64(id[8:]))
 }
 
 // NewClaim returns the claim of c.
@@ -120,7 +120,7 @@ func NewClaim(c store.Claim) Claim {
 	lock := lockOf(id)
 	return Claim{
 		ID: id, Lock: lock, Token: c.Token,
-		Content: [2]int32{int32(lock), int32(binary.BigEndian.Uint32(c.Intent.Fingerprint[1:]))}, //nolint:gosec // the same
+		Content: [2]int32{int32(lock), int32(binary.BigEndian.Uint32(c.Intent.Fingerprint[1:]))},
 	}
 }
 

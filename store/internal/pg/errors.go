@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/reprise-go/reprise/store"
@@ -73,7 +74,7 @@ func unavailable(state string) bool {
 		return true
 	}
 	// Connection, authorisation, resources (connections, disk, memory), system.
-	return len(state) == 5 && strings.Contains("08 28 53 58", state[:2])
+	return len(state) == 5 && slices.Contains([]string{"08", "28", "53", "58"}, state[:2])
 }
 
 // lost says whether an error that is not the server's is the connection's.

@@ -20,8 +20,8 @@ type serverError struct{ state, message string }
 func (e *serverError) Error() string    { return e.message }
 func (e *serverError) SQLState() string { return e.state }
 
-// rollsBack stands for an error that means a rollback and has no sentinel.
-var rollsBack = errors.New("")
+// errRolledBack stands for an error that means a rollback and has no sentinel.
+var errRolledBack = errors.New("")
 
 func TestClassify(t *testing.T) {
 	t.Parallel()
@@ -47,11 +47,11 @@ func TestClassify(t *testing.T) {
 		{io.ErrUnexpectedEOF, store.ErrUnavailable},
 		{driver.ErrBadConn, store.ErrUnavailable},
 		{&net.OpError{Op: "read", Err: errors.New("reset")}, store.ErrUnavailable},
-		{&serverError{state: "23505", message: `violates unique constraint "orders_ref"`}, rollsBack},
-		{&serverError{state: "42P01", message: `relation "orders" does not exist`}, rollsBack},
-		{&serverError{state: "23503"}, rollsBack},
-		{errors.New("the handler's own"), rollsBack},
-		{context.Canceled, rollsBack},
+		{&serverError{state: "23505", message: `violates unique constraint "orders_ref"`}, errRolledBack},
+		{&serverError{state: "42P01", message: `relation "orders" does not exist`}, errRolledBack},
+		{&serverError{state: "23503"}, errRolledBack},
+		{errors.New("the handler's own"), errRolledBack},
+		{context.Canceled, errRolledBack},
 		{fmt.Errorf("%w: 40001", store.ErrTxMisuse), store.ErrTxMisuse},
 	} {
 		got := Classify(c.err)
@@ -68,7 +68,7 @@ func TestClassify(t *testing.T) {
 func check(t *testing.T, err, got, want error) {
 	t.Helper()
 	for _, sentinel := range sentinels {
-		if is := errors.Is(got, sentinel); is != (sentinel == want) { //nolint:errorlint // these are sentinels
+		if is := errors.Is(got, sentinel); is != (sentinel == want) {
 			t.Errorf("%q (%s) became %v; is it %q: %t", err, SQLState(err), got, sentinel, is)
 		}
 	}
@@ -84,12 +84,12 @@ func TestCommitError(t *testing.T) {
 		{"40001", true, store.ErrConflict},
 		{"40001", false, store.ErrConflict},
 		{"40P01", true, store.ErrConflict},
-		{"23505", false, rollsBack},
-		{"23514", true, rollsBack},
-		{"25P02", true, rollsBack},
+		{"23505", false, errRolledBack},
+		{"23514", true, errRolledBack},
+		{"25P02", true, errRolledBack},
 		{"53100", true, store.ErrUnavailable},
 		{"53100", false, store.ErrCommitUnknown},
-		{"XX000", true, rollsBack},
+		{"XX000", true, errRolledBack},
 		{"XX000", false, store.ErrCommitUnknown},
 		{"57P01", false, store.ErrCommitUnknown},
 		{"57P01", true, store.ErrCommitUnknown},

@@ -17,7 +17,7 @@ const headWords = 4
 // standard_conforming_strings is off.
 func heads(query string, escapes bool) iter.Seq[[]string] {
 	return func(yield func([]string) bool) {
-		var head []string
+		head := make([]string, 0, headWords)
 		for query != "" {
 			n, kind := token(query, escapes)
 			switch {
@@ -26,7 +26,7 @@ func heads(query string, escapes bool) iter.Seq[[]string] {
 				if len(head) > 0 && !yield(head) {
 					return
 				}
-				head = nil
+				head = make([]string, 0, headWords)
 			case len(head) < headWords:
 				head = append(head, strings.ToUpper(query[:n]))
 			}

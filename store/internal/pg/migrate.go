@@ -7,6 +7,7 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"slices"
 )
 
 //go:embed migration/*.sql
@@ -68,10 +69,8 @@ func (c *Core) ApplyMigration(ctx context.Context, version int, statements strin
 			if err != nil {
 				return err
 			}
-			for _, v := range versions {
-				if v == version {
-					return nil
-				}
+			if slices.Contains(versions, version) {
+				return nil
 			}
 			if attempt > 0 {
 				break

@@ -18,7 +18,7 @@ func subjectLock(subject string) int64 {
 	h := fnv.New64a()
 	h.Write([]byte("reprise outbox subject\x00"))
 	h.Write([]byte(subject))
-	return int64(h.Sum64()) //nolint:gosec // any 64 bits will do
+	return int64(h.Sum64())
 }
 
 // SubjectLocks returns the locks of the subjects of messages, in the order in

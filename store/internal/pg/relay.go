@@ -35,9 +35,10 @@ type key struct {
 // Only snapshots that the server has really taken stand here; any others could
 // part two transactions in an order in which they did not commit.
 type position struct {
-	N          int64
-	Seen, Upto string
-	After      int64
+	N     int64  `json:"n"`
+	Seen  string `json:"s"`
+	Upto  string `json:"u"`
+	After int64  `json:"a"`
 }
 
 // plan is what a relay knows to be ahead of it: the keys of a run of messages in

@@ -71,7 +71,7 @@ func begin(ctx context.Context, conn Conn, claim store.Claim, input []byte, leas
 	if !free {
 		return e, false, store.ErrBusy
 	}
-	token, print := hex.EncodeToString(claim.Token[:]), claim.Intent.Fingerprint[:]
+	token, content := hex.EncodeToString(claim.Token[:]), claim.Intent.Fingerprint[:]
 	e, gone, err := find(ctx, conn, id)
 	switch {
 	case err == nil && gone:
@@ -82,12 +82,12 @@ func begin(ctx context.Context, conn Conn, claim store.Claim, input []byte, leas
 		if err := same(e.Intent, claim.Intent); err != nil || e.State != reprise.StateInProgress {
 			return e, false, err
 		}
-		owned, err = one(ctx, conn, &e, takeSQL, hexID(id), lease.Microseconds(), token, print)
+		owned, err = one(ctx, conn, &e, takeSQL, hexID(id), lease.Microseconds(), token, content)
 		return e, owned, err
 	case !errors.Is(err, store.ErrNotFound):
 		return e, false, err
 	}
-	owned, err = one(ctx, conn, &e, beginSQL, lease.Microseconds(), hexID(id), token, print,
+	owned, err = one(ctx, conn, &e, beginSQL, lease.Microseconds(), hexID(id), token, content,
 		string(claim.Intent.Caller), string(claim.Intent.Operation), string(claim.Intent.Key), data(input))
 	return e, owned, err
 }
