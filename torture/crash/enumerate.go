@@ -185,7 +185,7 @@ func (e *enumeration) struck(mode string) {
 
 // where names the faults of a run.
 func where(faults []Injection) string {
-	var s []string
+	s := make([]string, 0, len(faults))
 	for _, f := range faults {
 		s = append(s, fmt.Sprintf("%s at point %d", f.Mode, f.At))
 	}

@@ -57,6 +57,14 @@ func Interleave(ctx context.Context, w *Wire, blocked func(ctx context.Context, 
 		actors[i] = a
 	}
 	defer cancel() // first, so that nobody is held who has to be waited for
+	// A program that is new to its connections may send other messages than one that
+	// is not, and the repeat of a schedule would differ from it.
+	known := newOrder()
+	for _, a := range actors {
+		if answer := a.program.Attempt(ctx, known); answer.Outcome != reprise.Succeeded {
+			return result, fmt.Errorf("crash: nothing is in the way of an attempt, and it fails: %s", answer.Detail)
+		}
+	}
 	for prefix := []int{}; prefix != nil; {
 		s := &schedule{actors: actors, blocked: blocked, prefix: prefix}
 		o := newOrder()
@@ -258,8 +266,7 @@ func (s *schedule) stands(ctx context.Context) (bool, error) {
 
 // next is the prefix of the schedule that comes after this one, or nil.
 func (s *schedule) next() []int {
-	for n := len(s.steps) - 1; n >= 0; n-- {
-		at := s.steps[n]
+	for n, at := range slices.Backward(s.steps) {
 		if i := slices.Index(at.enabled, at.chosen); i+1 < len(at.enabled) {
 			prefix := make([]int, 0, n+1)
 			for _, before := range s.steps[:n] {
@@ -292,7 +299,7 @@ func (s *schedule) judge(ctx context.Context, w *Wire, o Order, result *Interlea
 		result.Waited++
 	}
 	r := &run{service: w, order: o}
-	var told []string
+	told := make([]string, 0, len(s.actors))
 	// Whoever succeeded comes first: a refusal says nothing of the other attempt.
 	ordered := s.actors[:]
 	if ordered[0].answer.Outcome != reprise.Succeeded {
@@ -319,7 +326,7 @@ func (s *schedule) judge(ctx context.Context, w *Wire, o Order, result *Interlea
 
 // String lists the steps.
 func (s *schedule) String() string {
-	var text []string
+	text := make([]string, 0, len(s.steps))
 	for _, at := range s.steps {
 		text = append(text, at.text)
 	}

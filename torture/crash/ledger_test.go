@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/reprise-go/reprise"
@@ -153,8 +154,8 @@ func counts(operation string) (queries map[string]string, want crash.Effects) {
 // closers closes several things, the last one first.
 func closers(all ...io.Closer) func() error {
 	return func() (err error) {
-		for i := len(all) - 1; i >= 0; i-- {
-			err = errors.Join(err, all[i].Close())
+		for _, c := range slices.Backward(all) {
+			err = errors.Join(err, c.Close())
 		}
 		return err
 	}

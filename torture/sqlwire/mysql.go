@@ -209,10 +209,10 @@ func (s *mysql) start() error {
 		if err != nil {
 			return err
 		}
-		switch {
-		case f.kind == packetOK:
+		switch f.kind {
+		case packetOK:
 			return s.after(connect, []frame{f})
-		case f.kind == packetError:
+		case packetError:
 			return s.toClient(f)
 		}
 		if err := s.toClient(f); err != nil {
