@@ -106,7 +106,6 @@ func answerList[T any](ctx context.Context, s *Shop, l listing, table, columns s
 			return reprise.Result{}, err
 		}
 	}
-	//nolint:gosec // table, columns and condition are the shop's own constants.
 	query, args := `SELECT `+columns+` FROM `+table+` WHERE caller = ? AND seq > ?`, []any{l.caller, after}
 	if l.value != "" {
 		query, args = query+` AND ref = ?`, append(args, l.value)

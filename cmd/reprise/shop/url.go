@@ -153,7 +153,7 @@ func mysqlURL(flag, raw string) (URL, error) {
 	}
 	c.User = u.User.Username()
 	c.Passwd, _ = u.User.Password()
-	shown := ""
+	var shown string
 	if socket != "" {
 		c.Net, c.Addr = "unix", socket
 		shown = serverName("mysql", socket, "", c.DBName)
