@@ -44,8 +44,9 @@ func (t *tx) claiming(c store.Claim) held {
 				return nil
 			}
 			if pg.SQLState(err) == invalidText {
+				// Without its quotation marks, which differ by the server's language.
 				for v := pg.Busy; v <= pg.Forgotten; v++ {
-					if strings.Contains(err.Error(), fmt.Sprintf("%q", fmt.Sprint(claimMark, v))) {
+					if strings.Contains(err.Error(), fmt.Sprint(claimMark, v)) {
 						t.claimed(v, c)
 						return errNotOurs
 					}
