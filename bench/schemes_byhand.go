@@ -64,8 +64,8 @@ var claimLock = statement{
 	`SELECT 1 / CASE WHEN pg_try_advisory_xact_lock($2) AND NOT EXISTS (SELECT FROM scheme_ledger WHERE id = $1)
 	AND pg_try_advisory_xact_lock_shared($3, $4) AND set_config('bench.token', $5, true) <> '' THEN 1 ELSE 0 END`,
 	func(j job) []any {
-		lock := int64(binary.BigEndian.Uint64(j.intent[8:]))                                               //nolint:gosec // any 64 bits will do
-		return []any{[16]byte(j.intent), lock, int32(lock), int32(lock >> 32), fmt.Sprintf("%x", j.token)} //nolint:gosec // the same
+		lock := int64(binary.BigEndian.Uint64(j.intent[8:])) // any 64 bits will do
+		return []any{[16]byte(j.intent), lock, int32(lock), int32(lock >> 32), fmt.Sprintf("%x", j.token)}
 	},
 }
 

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -65,6 +66,32 @@ func newService[TTx any](d store.Driver[TTx], end func() error,
 	}
 	events, err := outbox.New(d, &outbox.Config{Source: "/bench"})
 	return &service[TTx]{driver: d, ledger: l, events: events, insert: insert, close: end}, err
+}
+
+// closingDriver is what the stores on database/sql make.
+type closingDriver interface {
+	store.Driver[*sql.Tx]
+	Close() error
+}
+
+// openSQL opens a service on database/sql, with a connection for each worker.
+func openSQL[D closingDriver](name, dsn, insert string, open func(*sql.DB) (D, error)) (*service[*sql.Tx], *sql.DB, error) {
+	db, err := sql.Open(name, dsn)
+	if err != nil {
+		return nil, nil, err
+	}
+	db.SetMaxOpenConns(workers)
+	db.SetMaxIdleConns(workers)
+	d, err := open(db)
+	if err != nil {
+		return nil, nil, errors.Join(err, db.Close())
+	}
+	s, err := newService(d, func() error { return errors.Join(d.Close(), db.Close()) },
+		func(ctx context.Context, tx *sql.Tx, id string, content []byte) error {
+			_, err := tx.ExecContext(ctx, insert, id, content)
+			return err
+		})
+	return s, db, err
 }
 
 func intentOf(key reprise.Key) reprise.Intent {

@@ -34,22 +34,7 @@ const riding = "?interpolateParams=true&multiStatements=true"
 
 // openMariaDB opens a service.
 func openMariaDB(ctx context.Context, dsn string) (*service[*sql.Tx], *sql.DB, error) {
-	db, err := sql.Open("mysql", dsn)
-	if err != nil {
-		return nil, nil, err
-	}
-	db.SetMaxOpenConns(workers)
-	db.SetMaxIdleConns(workers)
-	d, err := mysql.New(ctx, db, nil)
-	if err != nil {
-		return nil, nil, errors.Join(err, db.Close())
-	}
-	s, err := newService(d, func() error { return errors.Join(d.Close(), db.Close()) },
-		func(ctx context.Context, tx *sql.Tx, id string, content []byte) error {
-			_, err := tx.ExecContext(ctx, mariadbOrder, id, content)
-			return err
-		})
-	return s, db, err
+	return openSQL("mysql", dsn, mariadbOrder, func(db *sql.DB) (*mysql.Driver, error) { return mysql.New(ctx, db, nil) })
 }
 
 // startMariaDB starts a server that keeps what it acknowledges.

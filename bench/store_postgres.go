@@ -28,22 +28,7 @@ CREATE TABLE events (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, created
 
 // openPostgres opens a service on database/sql.
 func openPostgres(ctx context.Context, dsn string) (*service[*sql.Tx], *sql.DB, error) {
-	db, err := sql.Open("pgx", dsn)
-	if err != nil {
-		return nil, nil, err
-	}
-	db.SetMaxOpenConns(workers)
-	db.SetMaxIdleConns(workers)
-	d, err := postgres.New(ctx, db, nil)
-	if err != nil {
-		return nil, nil, errors.Join(err, db.Close())
-	}
-	s, err := newService(d, func() error { return errors.Join(d.Close(), db.Close()) },
-		func(ctx context.Context, tx *sql.Tx, id string, content []byte) error {
-			_, err := tx.ExecContext(ctx, postgresOrder, id, content)
-			return err
-		})
-	return s, db, err
+	return openSQL("pgx", dsn, postgresOrder, func(db *sql.DB) (*postgres.Driver, error) { return postgres.New(ctx, db, nil) })
 }
 
 // newDatabase makes a database with the tables of the service and of the library.

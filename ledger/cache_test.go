@@ -99,7 +99,7 @@ func TestCache(t *testing.T) {
 			}
 			time.Sleep(5*time.Second - 1)
 			wants(f, in, "body 1", 1)
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			wants(f, in, "body 1", 2)
 			wants(f, in, "body 1", 2)
 			if s := f.l.Stats(); s.Executed != 1 || s.Replayed != 5 || s.Cached != 4 {
@@ -145,7 +145,7 @@ func TestCache(t *testing.T) {
 			}
 			time.Sleep(30*time.Second - 1)
 			wants(f, in, "body 1", 1)
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			wants(f, in, "body 1", 2) // from the store, and not put back
 			wants(f, in, "body 1", 3)
 			time.Sleep(20 * time.Second)

@@ -75,7 +75,7 @@ func TestBound(t *testing.T) {
 			tp := &tape{endless: make(chan struct{})}
 			c := lend(t, richConn{plainConn{tp}}, tp)
 			// The handler's context may end too, and does not, beside one that can't.
-			mine, cancelMine := context.WithCancel(context.Background())
+			mine, cancelMine := context.WithCancel(t.Context())
 			defer cancelMine()
 			for _, given := range []context.Context{context.Background(), mine} {
 				ctx, cancel := context.WithCancel(t.Context())

@@ -88,8 +88,7 @@ func (d *Driver) Write(ctx context.Context, use func(pg.Conn) error) error {
 // reached gives an error under which a connection has broken the name that the
 // core knows it by.
 func reached(ctx context.Context, conn *pgx.Conn, err error) error {
-	switch {
-	case err == nil || !conn.IsClosed() || ctx.Err() != nil || pg.SQLState(err) != "" || errors.Is(err, store.ErrUnavailable):
+	if err == nil || !conn.IsClosed() || ctx.Err() != nil || pg.SQLState(err) != "" || errors.Is(err, store.ErrUnavailable) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", store.ErrUnavailable, err)

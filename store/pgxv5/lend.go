@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -133,7 +134,7 @@ func (t *tx) last(complete func() ([]held, error)) ([]held, error) {
 			return nil, err
 		}
 	}
-	statements := append(t.front.held, own...)
+	statements := slices.Concat(t.front.held, own)
 	for _, lock := range pg.SubjectLocks(t.messages) {
 		statements = append(statements, held{sql: pg.LockSubjectSQL, args: []any{lock}})
 	}

@@ -45,6 +45,7 @@ func (o *Options) check() (Options, error) {
 	switch out.Isolation {
 	case "", pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable:
 		return out, nil
+	case pgx.ReadUncommitted: // PostgreSQL has it in name only
 	}
 	return out, fmt.Errorf("pgxv5: Options.Isolation is %q; use read committed, repeatable read or serializable", out.Isolation)
 }

@@ -82,7 +82,7 @@ func (t *tx) enter(ctx context.Context) (context.Context, func(), error) {
 		return nil, nil, err
 	}
 	t.busy = true
-	if ctx == t.ctx { //nolint:errorlint // the same context, which is the usual case
+	if ctx == t.ctx { // which is the usual case
 		return ctx, func() {}, nil
 	}
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -287,12 +287,12 @@ func boundedWait[TTx any](f *fixture[TTx]) {
 		case err := <-answered:
 			// In a cluster of equals the first to commit wins, and the slow one learns of
 			// it at its own COMMIT.
-			overtaking := in == slow && executed && !overtaken
-			if overtaking {
+			switch {
+			case in == slow && executed && !overtaken:
 				overtaken = true
-			} else if err == nil && in == slow && !overtaken {
+			case err == nil && in == slow && !overtaken:
 				f.Errorf("an attempt beside the one that executes was answered before there was an answer")
-			} else if err != nil {
+			case err != nil:
 				f.wantEffects("late-"+string(in.Key), 0)
 			}
 		case <-time.After(f.patience / 10):

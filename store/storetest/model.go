@@ -258,7 +258,7 @@ func (m *model[TTx]) execute(t *rapid.T) {
 	recovered, err := call(func() (err error) {
 		e, executed, err = d.Execute(m.ctx, c, func(ctx context.Context, tx TTx) (store.Completion, error) {
 			if r != nil {
-				if err := m.fixture.effect(ctx, tx, string(m.caller)); err == nil {
+				if err := m.effect(ctx, tx, string(m.caller)); err == nil {
 					t.Errorf("work had an effect although there is a record")
 				}
 				return done, end(how)

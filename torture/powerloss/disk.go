@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -85,11 +86,8 @@ func (d *Disk) Close() { vfs.Unregister(d.name) }
 // DSN is the name of a database file on this disk for the ncruces driver, with
 // parameters of that driver, such as "_pragma=...".
 func (d *Disk) DSN(path string, parameters ...string) string {
-	q := url.Values{"vfs": {d.name}}.Encode()
-	for _, p := range parameters {
-		q += "&" + p
-	}
-	return "file:" + (&url.URL{Path: filepath.ToSlash(path)}).EscapedPath() + "?" + q
+	query := append([]string{url.Values{"vfs": {d.name}}.Encode()}, parameters...)
+	return "file:" + (&url.URL{Path: filepath.ToSlash(path)}).EscapedPath() + "?" + strings.Join(query, "&")
 }
 
 // Acknowledge notes that from now on somebody relies on label.

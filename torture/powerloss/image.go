@@ -77,17 +77,17 @@ func (d *Disk) Images(seed uint64, count *Count) iter.Seq[Image] {
 				continue
 			}
 			for n, kept := range []Kept{None, All, Half, Torn} {
-				r := rand.New(rand.NewPCG(seed, uint64(count.Points)<<2|uint64(n))) //nolint:gosec // repeatable, not secret
+				r := rand.New(rand.NewPCG(seed, uint64(count.Points)<<2|uint64(n))) // repeatable, not secret
 				image := Image{Point: count.Points, Kept: kept, Files: s.image(kept, r), Acknowledged: slices.Clip(acknowledged)}
 				if i < len(log) {
 					image.Next = &log[i]
 				}
-				if sum := image.sum(); seen[sum] {
+				sum := image.sum()
+				if seen[sum] {
 					count.Same++
 					continue
-				} else {
-					seen[sum] = true
 				}
+				seen[sum] = true
 				count.Images++
 				if !yield(image) {
 					return

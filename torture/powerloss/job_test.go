@@ -7,7 +7,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -82,7 +81,7 @@ func (s *shop) prepare(ctx context.Context) (err error) {
 		return err
 	}
 	s.told("schema")
-	s.ledger, err = ledger.New[*sql.Tx](s.driver, &ledger.Config{Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	s.ledger, err = ledger.New[*sql.Tx](s.driver, &ledger.Config{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}
