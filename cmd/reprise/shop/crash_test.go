@@ -127,7 +127,7 @@ func (c *crashes) until(status int, request func() reply) reply {
 func TestKilledAtEveryStatement(t *testing.T) {
 	onEach(t, func(t *testing.T, on kind) {
 		if on.server {
-			killEvery(t, on, 9*stride, 50)
+			killEvery(t, on, 9, 50)
 		} else {
 			killEvery(t, on, stride, 70)
 		}
