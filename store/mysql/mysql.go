@@ -13,6 +13,7 @@ import (
 
 	"github.com/reprise-go/reprise/internal/sqltx"
 	"github.com/reprise-go/reprise/store"
+	"github.com/reprise-go/reprise/store/internal/wake"
 )
 
 // Options of a Driver. The zero value is sound.
@@ -29,7 +30,7 @@ type Driver struct {
 	options Options
 	server  server
 	shadow  *sqltx.Shadow
-	wakes   wakes
+	wakes   wake.List
 	lent    sync.Map // *sql.Tx to *session, as long as it is lent
 
 	closing sync.Mutex

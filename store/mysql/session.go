@@ -272,7 +272,7 @@ func (s *session) lendBegun(ctx context.Context, tx *sqltx.Tx, work func(context
 		return err
 	}
 	if len(messages) > 0 {
-		s.d.wakes.announce()
+		s.d.wakes.Announce()
 	}
 	return nil
 }

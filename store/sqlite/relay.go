@@ -26,7 +26,7 @@ type relay struct {
 }
 
 // Relay implements store.Outbox.
-func (d *Driver) Relay() store.Relay { return &relay{d, sync.OnceValue(d.wakes.listen)} }
+func (d *Driver) Relay() store.Relay { return &relay{d, sync.OnceValue(d.wakes.Listen)} }
 
 // Wake implements store.Relay. Messages of other processes, and those enqueued
 // in foreign transactions, don't wake: the relay's poll finds them.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/reprise-go/reprise/store"
+	"github.com/reprise-go/reprise/store/internal/wake"
 )
 
 // Options of a Driver. The zero value is sound.
@@ -61,7 +62,7 @@ type Driver struct {
 	db      *sql.DB
 	options Options
 	writer  *writer
-	wakes   wakes
+	wakes   wake.List
 }
 
 var _ store.Driver[*sql.Tx] = (*Driver)(nil)

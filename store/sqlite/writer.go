@@ -12,6 +12,7 @@ import (
 
 	"github.com/reprise-go/reprise/internal/failpoint"
 	"github.com/reprise-go/reprise/store"
+	"github.com/reprise-go/reprise/store/internal/wake"
 )
 
 const (
@@ -37,7 +38,7 @@ type writer struct {
 	db        *sql.DB
 	options   Options
 	batchTime time.Duration
-	wakes     *wakes
+	wakes     *wake.List
 	turn      turn
 	log       log
 	// lent is the session whose handler is at work now, for Enqueue to find.
@@ -65,7 +66,7 @@ type batch struct {
 	again, alone bool
 }
 
-func newWriter(db *sql.DB, options Options, wakes *wakes) *writer {
+func newWriter(db *sql.DB, options Options, wakes *wake.List) *writer {
 	w := &writer{db: db, options: options, batchTime: maxBatchTime, wakes: wakes}
 	w.log.w = w
 	return w
@@ -222,7 +223,7 @@ func (w *writer) end(b *batch) (kept bool) {
 	}
 	kept = !b.again && b.err == nil
 	if b.messages && kept {
-		w.wakes.announce()
+		w.wakes.Announce()
 	}
 	return kept
 }

@@ -5,6 +5,8 @@ package pg
 import (
 	"context"
 	"time"
+
+	"github.com/reprise-go/reprise/store/internal/wake"
 )
 
 // Conn is one connection, in a transaction or not. It is used by one goroutine
@@ -58,7 +60,7 @@ type Options struct {
 type Core struct {
 	pool    Pool
 	options Options
-	wakes   wakes
+	wakes   wake.List
 }
 
 // New returns the core of a driver that has this pool.

@@ -22,7 +22,7 @@ type relay struct {
 }
 
 // Relay implements store.Outbox.
-func (c *Core) Relay() store.Relay { return &relay{core: c, wake: sync.OnceValue(c.wakes.listen)} }
+func (c *Core) Relay() store.Relay { return &relay{core: c, wake: sync.OnceValue(c.wakes.Listen)} }
 
 // Wake implements store.Relay. Messages of other processes, and those enqueued
 // in foreign transactions, don't wake: the relay's poll finds them.
