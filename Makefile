@@ -20,7 +20,7 @@ test: servers ## Run all tests; they start by themselves whatever they need
 
 .PHONY: race
 race: servers ## Run all tests under the race detector
-	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test -race -timeout 30m ./...); done
+	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test -race -timeout 20m ./...); done
 
 .PHONY: failover
 failover: servers ## Promote standbys of synchronous PostgreSQL pairs under load

@@ -39,7 +39,7 @@ func TestCommitUnknown(t *testing.T) {
 			if executed || !errors.Is(err, store.ErrCommitUnknown) {
 				t.Errorf("executed %t, error %v; want ErrCommitUnknown", executed, err)
 			}
-			<-fired
+			fired()
 			e, err := f.Resolve(f.ctx, in)
 			if c.kept == 1 && (err != nil || e.Token != mine.Token) {
 				t.Errorf("resolved token %x, error %v; want the attempt's own %x", e.Token, err, mine.Token)
@@ -61,7 +61,7 @@ func TestCommitUnknown(t *testing.T) {
 			if !errors.Is(err, store.ErrCommitUnknown) {
 				t.Errorf("transact: %v, want ErrCommitUnknown", err)
 			}
-			<-fired
+			fired()
 			f.until("the session is over", func() bool { return f.count("SELECT count(*) FROM orders WHERE ref = 'k-2'") == c.kept })
 		})
 	}
@@ -87,7 +87,7 @@ func TestResolveWaits(t *testing.T) {
 			if _, _, err := f.order(f.ctx, mine, nil); !errors.Is(err, store.ErrCommitUnknown) {
 				t.Fatalf("%v, want ErrCommitUnknown", err)
 			}
-			<-fired
+			fired()
 			type answer struct {
 				e   store.Entry
 				err error

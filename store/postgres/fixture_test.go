@@ -18,7 +18,7 @@ import (
 )
 
 // patience bounds everything that must come to pass.
-const patience = 60 * time.Second
+const patience = 5 * time.Minute
 
 // fixture is a migrated schema with a business table, a driver on it, and a
 // connection that is not the driver's.

@@ -43,7 +43,7 @@ func TestRerunningClientLibrary(t *testing.T) {
 	if executed || !errors.Is(err, store.ErrCommitUnknown) {
 		t.Errorf("executed %t, error %v; want ErrCommitUnknown", executed, err)
 	}
-	<-fired
+	fired()
 	if e, err := f.Resolve(f.ctx, in); err != nil || e.Token != mine.Token {
 		t.Errorf("resolved token %x, error %v; want %x", e.Token, err, mine.Token)
 	}
@@ -80,7 +80,7 @@ func TestRerunIsReal(t *testing.T) {
 		const insert = "INSERT INTO log VALUES ('once')"
 		fired := p.armFor(insert, loseAnswer)
 		_, err = db.ExecContext(f.ctx, insert)
-		<-fired
+		fired()
 		if n := f.count("SELECT count(*) FROM log"); (err != nil) != c.fails || n != c.rows {
 			t.Errorf("%s: %d rows and error %v, want %d; does it behave differently now?", library, n, err, c.rows)
 		}

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"sync"
 	"testing"
+	"time"
 )
 
 // proxy stands between a driver and the server, and does something to the next
@@ -22,6 +23,7 @@ type proxy struct {
 	mu     sync.Mutex
 	armed  func(l *link, message []byte) // takes the message over
 	suffix string                        // of that message
+	open   []*link
 	links  sync.WaitGroup
 }
 
@@ -44,21 +46,30 @@ func startProxy(t *testing.T, dsn string) (p *proxy, through string) {
 	}
 	p = &proxy{t: t, listener: l, server: u.Host}
 	p.links.Go(p.accept)
-	t.Cleanup(func() {
-		_ = l.Close()
-		p.links.Wait()
-	})
+	t.Cleanup(p.close)
 	u.Host = l.Addr().String()
 	return p, u.String()
 }
 
-// arm lets do take over the next message that ends in COMMIT; fired is closed
-// when it has.
-func (p *proxy) arm(do func(l *link, message []byte)) (fired <-chan struct{}) {
+// close also ends what a test that failed half way has left open.
+func (p *proxy) close() {
+	_ = p.listener.Close()
+	p.mu.Lock()
+	for _, l := range p.open {
+		_ = l.client.Close()
+		_ = l.server.Close()
+	}
+	p.mu.Unlock()
+	p.links.Wait()
+}
+
+// arm lets do take over the next message that ends in COMMIT. fired waits until it
+// has, and fails the test if that does not come to pass.
+func (p *proxy) arm(do func(l *link, message []byte)) (fired func()) {
 	return p.armFor("COMMIT", do)
 }
 
-func (p *proxy) armFor(suffix string, do func(l *link, message []byte)) (fired <-chan struct{}) {
+func (p *proxy) armFor(suffix string, do func(l *link, message []byte)) (fired func()) {
 	done := make(chan struct{})
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,7 +78,14 @@ func (p *proxy) armFor(suffix string, do func(l *link, message []byte)) (fired <
 		do(l, message)
 		close(done)
 	}
-	return done
+	return func() {
+		p.t.Helper()
+		select {
+		case <-done:
+		case <-time.After(patience):
+			p.t.Fatalf("no message that ends in %q was taken over", suffix)
+		}
+	}
 }
 
 func (p *proxy) accept() {
@@ -83,6 +101,9 @@ func (p *proxy) accept() {
 			continue
 		}
 		l := &link{client: client, server: server, mute: make(chan struct{})}
+		p.mu.Lock()
+		p.open = append(p.open, l)
+		p.mu.Unlock()
 		p.links.Go(func() { p.answers(l) })
 		p.links.Go(func() { p.requests(l) })
 	}

@@ -20,7 +20,7 @@ import (
 const (
 	// usualPatience bounds everything that must happen; a rule that waits for it
 	// fails.
-	usualPatience = 60 * time.Second
+	usualPatience = 5 * time.Minute
 	// grace is how long a broken driver is given to do what it must not do. It
 	// never makes a good driver fail.
 	grace = 150 * time.Millisecond

@@ -237,8 +237,10 @@ func lateCommit[TTx any](f *fixture[TTx]) {
 	drivers := f.both()
 	r := f.relay(drivers[1], "relay")
 	enqueued, release, late := make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	enter := sync.OnceFunc(func() { close(enqueued) })
+	enter, free := sync.OnceFunc(func() { close(enqueued) }), sync.OnceFunc(func() { close(release) })
+	f.Cleanup(free)
 	go func() {
+		defer enter()
 		late <- f.d.Transact(f.ctx, func(ctx context.Context, tx TTx) error {
 			err := f.d.Enqueue(ctx, tx, message("late", "late-subject"))
 			enter()
@@ -268,7 +270,7 @@ func lateCommit[TTx any](f *fixture[TTx]) {
 		got = idsOf(r.drain(8, 3))
 	case <-time.After(grace):
 	}
-	close(release)
+	free()
 	if err := <-late; err != nil {
 		f.Errorf("the late transaction: %v", err)
 	}

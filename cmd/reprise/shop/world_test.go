@@ -24,7 +24,7 @@ import (
 )
 
 // patience is how long a test waits for what must happen soon.
-const patience = time.Minute
+const patience = 5 * time.Minute
 
 // world is a shop and a provider, with what a test needs to ask of them. The
 // provider is not the builtin one, so that its requests can be looked at.
