@@ -57,7 +57,9 @@ func (l *Ledger[TTx]) execute(ctx context.Context, in reprise.Intent, t terms, s
 			v = verdict{entry: e}
 		case err == nil:
 			v = verdict{entry: e, made: &a.completion.Result}
-		case a.err == nil && errors.Is(err, store.ErrCommitUnknown):
+		case errors.Is(err, store.ErrCommitUnknown) && !errors.Is(a.err, store.ErrCommitUnknown):
+			// Work may have failed all the same, in a driver whose claim rides: it met a
+			// record, and that record could not be confirmed.
 			e, err := l.resolve(ctx, in)
 			switch {
 			case errors.Is(err, store.ErrNotFound):

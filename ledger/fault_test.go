@@ -204,6 +204,30 @@ func TestDoFaults(t *testing.T) {
 		})
 	})
 
+	t.Run("L7: a record that was met and not confirmed is looked for, whatever became of work", func(t *testing.T) {
+		setup(t, func(t *testing.T, b *bundle) {
+			b.driver.execute = func(ctx context.Context, _ store.Claim, work scriptedWork) (store.Entry, bool, error) {
+				if _, err := work(ctx, nil); err == nil {
+					t.Error("the claim rides with the first statement of work, and that did not fail")
+				}
+				return store.Entry{}, false, store.ErrCommitUnknown
+			}
+			met := func(context.Context, *scriptedTx) (reprise.Result, error) {
+				return reprise.Result{}, errors.New("a record exists")
+			}
+			kept := completed(store.Claim{Intent: in, Token: store.NewToken()}, store.Completion{Result: reprise.Result{Status: 201, Body: []byte("kept")}})
+			b.driver.resolve = func(context.Context, reprise.Intent) (store.Entry, error) { return kept, nil }
+			a, err := b.ledger.Do(t.Context(), in, ledger.Options{}, met)
+			if err != nil || !a.Replayed || string(a.Result.Body) != "kept" {
+				t.Errorf("got %+v, %v; want the record", a, err)
+			}
+			b.driver.resolve = func(context.Context, reprise.Intent) (store.Entry, error) { return store.Entry{}, store.ErrUnavailable }
+			other := intentOf("other", 1)
+			_, err = b.ledger.Do(t.Context(), other, ledger.Options{}, met)
+			check(t, err, reprise.CodeOutcomeUnknown, reprise.Unknown)
+		})
+	})
+
 	t.Run("a lost conflict is run again", func(t *testing.T) {
 		setup(t, func(t *testing.T, b *bundle) {
 			b.driver.execute = func(ctx context.Context, c store.Claim, work scriptedWork) (store.Entry, bool, error) {
