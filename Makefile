@@ -23,8 +23,9 @@ race: servers ## Run all tests under the race detector
 	@set -e; for m in $(MODULES); do echo "== $$m"; (cd $$m && go test -race -timeout 20m ./...); done
 
 .PHONY: failover
-failover: servers ## Promote standbys of synchronous PostgreSQL pairs under load
+failover: servers ## Promote standbys of synchronous PostgreSQL pairs under load, with both drivers
 	go test -count=1 -tags failover -run '^TestFailover$$' -v ./store/postgres
+	cd store/pgxv5 && go test -count=1 -tags failover -run '^TestFailover$$' -v .
 
 .PHONY: galera
 galera: servers ## Run the whole conformance suite on a Galera cluster of three nodes

@@ -10,11 +10,15 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/reprise-go/reprise/internal/dbserver/dbtest"
+	"github.com/reprise-go/reprise/internal/pgtest"
 	"github.com/reprise-go/reprise/store"
 	"github.com/reprise-go/reprise/store/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(dbtest.Suite{M: m}) }
+func TestMain(m *testing.M) {
+	pgtest.Own(service)
+	goleak.VerifyTestMain(dbtest.Suite{M: m})
+}
 
 func TestConformance(t *testing.T) {
 	t.Parallel()

@@ -5,7 +5,6 @@ package postgres_test
 import (
 	"database/sql"
 	"fmt"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,15 +14,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/reprise-go/reprise/internal/dbserver/dbtest"
+	"github.com/reprise-go/reprise/internal/pgtest"
 	"github.com/reprise-go/reprise/store"
 	"github.com/reprise-go/reprise/store/migrate"
 	"github.com/reprise-go/reprise/store/postgres"
 )
 
 func TestMain(m *testing.M) {
-	if spec := os.Getenv(ownerVariable); spec != "" {
-		os.Exit(owner(spec))
-	}
+	pgtest.Own(service)
 	goleak.VerifyTestMain(dbtest.Suite{M: m})
 }
 

@@ -11,6 +11,7 @@ import (
 
 	_ "github.com/lib/pq"
 
+	"github.com/reprise-go/reprise/internal/pgtest"
 	"github.com/reprise-go/reprise/store"
 	"github.com/reprise-go/reprise/store/postgres"
 )
@@ -21,7 +22,7 @@ import (
 func TestRerunningClientLibrary(t *testing.T) {
 	t.Parallel()
 	dsn := createSchema(t)
-	p, through := startProxy(t, dsn)
+	p, through := pgtest.StartProxy(t, dsn)
 	db, err := sql.Open("postgres", through)
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +39,7 @@ func TestRerunningClientLibrary(t *testing.T) {
 	}
 	in := intent("k-1")
 	mine := claim(in)
-	fired := p.arm(loseAnswer)
+	fired := p.Arm("COMMIT", pgtest.LoseAnswer)
 	_, executed, err := f.order(f.ctx, mine, func(ctx context.Context, tx *sql.Tx) error { return f.Enqueue(ctx, tx, message("m-1", "a")) })
 	if executed || !errors.Is(err, store.ErrCommitUnknown) {
 		t.Errorf("executed %t, error %v; want ErrCommitUnknown", executed, err)
@@ -69,7 +70,7 @@ func TestRerunIsReal(t *testing.T) {
 		fails bool
 	}{"postgres": {2, false}, "pgx": {1, true}} {
 		dsn := createSchema(t)
-		p, through := startProxy(t, dsn)
+		p, through := pgtest.StartProxy(t, dsn)
 		f := setupOn(t, nil, dsn, openDB(t, dsn), openDB(t, dsn))
 		f.exec("CREATE TABLE log (line text)")
 		db, err := sql.Open(library, through)
@@ -78,7 +79,7 @@ func TestRerunIsReal(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = db.Close() })
 		const insert = "INSERT INTO log VALUES ('once')"
-		fired := p.armFor(insert, loseAnswer)
+		fired := p.Arm(insert, pgtest.LoseAnswer)
 		_, err = db.ExecContext(f.ctx, insert)
 		fired()
 		if n := f.count("SELECT count(*) FROM log"); (err != nil) != c.fails || n != c.rows {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package postgres_test
+package pgtest
 
 import (
 	"bytes"
 	"context"
-	"database/sql"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -17,29 +16,31 @@ import (
 	"github.com/reprise-go/reprise/ledger"
 )
 
-// TestHotKey holds one key open while 500 requests want it, and has all other
-// keys served meanwhile by the same small pools: those who wait hold no connection.
-func TestHotKey(t *testing.T) {
-	t.Parallel()
+// HotKey holds one key open while 500 requests want it, and has all other keys
+// served meanwhile by the same small pools: those who wait hold no connection.
+func HotKey[TTx any](t *testing.T, h Harness[TTx]) {
+	t.Helper()
 	for _, processes := range []int{1, 2} {
 		t.Run(fmt.Sprintf("%d processes", processes), func(t *testing.T) {
 			t.Parallel()
-			hotKey(t, processes)
+			hotKey(t, h, processes)
 		})
 	}
 }
 
-func hotKey(t *testing.T, processes int) {
-	const pool, duplicates, others = 4, 500, 100
+func hotKey[TTx any](t *testing.T, h Harness[TTx], processes int) {
+	t.Helper()
+	const duplicates, others = 500, 100
 	dsn := dbtest.PostgresDatabase(t)
-	var shops []*shop
+	see := observe(t, dsn)
+	var services []*service[TTx]
 	for range processes {
-		shops = append(shops, openShop(t, dsn, pool, nil, &ledger.Config{WorkTimeout: 2 * time.Minute}))
+		services = append(services, h.open(t, dsn, Options{}, &ledger.Config{WorkTimeout: 2 * time.Minute}))
 	}
 
 	held, release := make(chan struct{}), make(chan struct{})
 	var runs, calling, answered atomic.Int64
-	slow := func(context.Context, *sql.Tx) error {
+	slow := func(context.Context, TTx) error {
 		if runs.Add(1) == 1 {
 			close(held)
 		}
@@ -52,8 +53,7 @@ func hotKey(t *testing.T, processes int) {
 		wait.Go(func() {
 			calling.Add(1)
 			var err error
-			s := shops[i%len(shops)]
-			answers[i], err = s.ledger.Do(context.Background(), order("hot"), ledger.Options{Wait: time.Minute}, s.ordering("hot", slow))
+			answers[i], err = services[i%processes].do("hot", slow)
 			answered.Add(1)
 			if err != nil {
 				t.Errorf("duplicate %d: %v", i, err)
@@ -61,7 +61,7 @@ func hotKey(t *testing.T, processes int) {
 		})
 	}
 	<-held
-	eventually(t, "all duplicates are on their way", func() bool { return calling.Load() == duplicates })
+	see.eventually("all duplicates are on their way", func() bool { return calling.Load() == duplicates })
 
 	// All of these are answered before the hot key is released: if they had to wait
 	// for it, the test would never end.
@@ -69,7 +69,7 @@ func hotKey(t *testing.T, processes int) {
 	for i := range others {
 		rest.Go(func() {
 			ref := reprise.Key(fmt.Sprintf("other-%d", i))
-			if _, err := shops[i%len(shops)].do(ref); err != nil {
+			if _, err := services[i%processes].do(ref); err != nil {
 				t.Errorf("%s: %v", ref, err)
 			}
 		})
@@ -79,10 +79,11 @@ func hotKey(t *testing.T, processes int) {
 		t.Errorf("%d duplicates were answered while the first attempt was at work", n)
 	}
 	// The owner has a connection. In another process one at most is looking.
-	if in := number(t, dsn, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'"); in < 1 || in > processes {
-		t.Errorf("%d transactions are open for one key in %d processes", in, processes)
+	open := see.number("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'")
+	if open < 1 || open > processes {
+		t.Errorf("%d transactions are open for one key in %d processes", open, processes)
 	}
-	effects(t, dsn, others)
+	see.effects(others)
 
 	close(release)
 	wait.Wait()
@@ -98,5 +99,5 @@ func hotKey(t *testing.T, processes int) {
 	if executed != 1 || runs.Load() != 1 {
 		t.Errorf("%d answers say that they executed, in %d runs of the work", executed, runs.Load())
 	}
-	effects(t, dsn, others+1)
+	see.effects(others + 1)
 }
