@@ -13,6 +13,7 @@ import (
 	"github.com/reprise-go/reprise"
 	"github.com/reprise-go/reprise/internal/failpoint"
 	"github.com/reprise-go/reprise/store"
+	"github.com/reprise-go/reprise/store/internal/record"
 )
 
 const (
@@ -113,7 +114,7 @@ func (s *session) execute(ctx context.Context, c store.Claim, forgotten bool, do
 // store puts the result into e and returns the statements that store it.
 func (s *session) store(e *store.Entry, c store.Completion) ([]string, error) {
 	failpoint.Hit("mysql/before-result")
-	complete(e, c)
+	record.Complete(e, c)
 	return completion(*e, c)
 }
 
@@ -122,9 +123,9 @@ func (s *session) executed(e store.Entry, c store.Completion) (store.Entry, bool
 	if s.ended.affected[s.claimed] != 1 {
 		return store.Entry{}, false, fmt.Errorf("%w: the claim was gone when it was to be completed", store.ErrCommitUnknown)
 	}
-	e.CompletedAt = moment(s.ended.last(s.claimed))
+	e.CompletedAt = record.Time(s.ended.last(s.claimed))
 	e.ClaimedAt = e.CompletedAt
-	body, tombstone := lifetimes(c)
+	body, tombstone := record.Lifetimes(c)
 	e.ExpiresAt, e.TombstoneUntil = later(e.CompletedAt, body), later(e.CompletedAt, tombstone)
 	return e, true, nil
 }
@@ -184,62 +185,30 @@ func (s *session) inFlight(ctx context.Context, i reprise.Intent) (store.Entry, 
 	if err != nil {
 		return store.Entry{}, classify(err)
 	}
-	if same(e.Intent, i) != nil || e.Intent.Fingerprint == i.Fingerprint || e.State != reprise.StateInProgress {
+	if record.Own(e.Intent, i) != nil || e.Intent.Fingerprint == i.Fingerprint || e.State != reprise.StateInProgress {
 		return store.Entry{}, store.ErrBusy
 	}
 	return store.Entry{ID: e.ID, Intent: e.Intent, State: reprise.StateInProgress, Token: e.Token, ClaimedAt: e.ClaimedAt}, nil
 }
 
-// complete puts the result into e, but for its times.
-func complete(e *store.Entry, c store.Completion) {
-	e.State, e.Result = reprise.StateCompleted, c.Result
-	if c.OmitBody {
-		e.State = reprise.StateTombstone
-		e.Result.Header, e.Result.Body = nil, nil
-	} else if e.Result.Body == nil {
-		e.Result.Body = []byte{}
-	}
-}
-
 // completion is the statement that stores a result.
 func completion(e store.Entry, c store.Completion) ([]string, error) {
-	header, err := encodeHeader(e.Result.Header)
-	if err != nil {
-		return nil, err
-	}
 	if err := fits("a reference", 4096, e.Result.Reference); err != nil {
 		return nil, err
 	}
-	body, tombstone := lifetimes(c)
+	body, tombstone := record.Lifetimes(c)
 	next := body
 	if e.State == reprise.StateTombstone {
 		next = tombstone
 	}
-	return []string{render(completeSQL, string(e.State), e.Result.Status, header, e.Result.Body, e.Result.Reference,
+	return []string{render(completeSQL, string(e.State), e.Result.Status, header(record.EncodeHeader(e.Result.Header)), e.Result.Body, e.Result.Reference,
 		body, tombstone, next, e.ID[:], e.Epoch)}, nil
-}
-
-// lifetimes are how long body and tombstone last from completion.
-func lifetimes(c store.Completion) (body, tombstone time.Duration) {
-	if !c.OmitBody {
-		body = c.Retention
-	}
-	return body, max(c.Retention, c.Tombstone)
 }
 
 // fit refuses what would not fit into its column.
 func fit(i reprise.Intent) error {
 	return errors.Join(
 		fits("a caller", 1024, string(i.Caller)), fits("an operation", 1024, string(i.Operation)), fits("a key", 255, string(i.Key)))
-}
-
-// same keeps one intent's record from answering for another with the same id.
-func same(stored, asked reprise.Intent) error {
-	stored.Fingerprint = asked.Fingerprint
-	if stored != asked {
-		return errors.New("mysql: two intents have one id, or the stored one was changed; nothing was done for the second")
-	}
-	return nil
 }
 
 // find looks the triple of i up. gone says that what was found is past its
@@ -255,10 +224,10 @@ func (s *session) find(ctx context.Context, i reprise.Intent) (found, gone bool,
 	if err != nil || !found {
 		return false, false, store.Entry{}, classify(err)
 	}
-	if err := same(e.Intent, i); err != nil {
+	if err := record.Own(e.Intent, i); err != nil {
 		return false, false, store.Entry{}, err
 	}
-	return true, expire(&e, now), e, nil
+	return true, record.Expire(&e, now), e, nil
 }
 
 // Find implements store.Ledger.
@@ -271,7 +240,7 @@ func (d *Driver) Find(ctx context.Context, i reprise.Intent) (store.Entry, error
 	if len(entries) == 0 {
 		return store.Entry{}, store.ErrNotFound
 	}
-	if err := same(entries[0].Intent, i); err != nil {
+	if err := record.Own(entries[0].Intent, i); err != nil {
 		return store.Entry{}, err
 	}
 	return entries[0], nil
@@ -281,7 +250,7 @@ func (d *Driver) Find(ctx context.Context, i reprise.Intent) (store.Entry, error
 func (d *Driver) entries(ctx context.Context, query string) (entries []store.Entry, err error) {
 	err = d.query(ctx, func(row []driver.Value) error {
 		e, now, err := scanEntry(row)
-		if err == nil && !expire(&e, now) {
+		if err == nil && !record.Expire(&e, now) {
 			entries = append(entries, e)
 		}
 		return err

@@ -11,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/reprise-go/reprise/store"
+	"github.com/reprise-go/reprise/store/internal/record"
 )
 
 //go:embed migration/*.sql
@@ -51,9 +52,9 @@ func (s *session) applied(ctx context.Context) (versions []int, err error) {
 		return nil, classify(err)
 	}
 	err = s.rows(ctx, func(row []driver.Value) error {
-		c := columns{row: row}
-		versions = append(versions, int(c.number()))
-		return c.err
+		c := record.Read(row)
+		versions = append(versions, int(c.Number()))
+		return c.Err()
 	}, s.d.server.read("SELECT version FROM reprise_migration ORDER BY version"))
 	return versions, classify(err)
 }
@@ -96,9 +97,9 @@ func (s *session) hasMigration(ctx context.Context, version int) (bool, error) {
 func (s *session) lockMigration(ctx context.Context) error {
 	var got int64
 	err := s.rows(ctx, func(row []driver.Value) error {
-		c := columns{row: row}
-		got = c.number()
-		return c.err
+		c := record.Read(row)
+		got = c.Number()
+		return c.Err()
 	}, "SELECT GET_LOCK("+migrationLock+", 60)")
 	if err == nil && got != 1 {
 		err = fmt.Errorf("%w: another process has been migrating this database for a minute", store.ErrConflict)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/reprise-go/reprise"
 	"github.com/reprise-go/reprise/store"
+	"github.com/reprise-go/reprise/store/internal/record"
 )
 
 const (
@@ -79,10 +79,6 @@ func (s server) insertMessages(messages []reprise.Message) (statements []string,
 		if err := fits("an attribute of a message", 255, m.ID, m.Source, m.Type, m.Subject, m.ContentType); err != nil {
 			return nil, err
 		}
-		header, err := encodeAttributes(m.Header)
-		if err != nil {
-			return nil, err
-		}
 		data := m.Data
 		if data == nil {
 			data = []byte{}
@@ -97,7 +93,7 @@ func (s server) insertMessages(messages []reprise.Message) (statements []string,
 			b.WriteString(", ")
 		}
 		b.WriteString(render("(?, ?, ?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6))",
-			m.ID, m.Source, m.Type, m.Subject, m.Time.UnixMicro(), m.ContentType, data, header))
+			m.ID, m.Source, m.Type, m.Subject, m.Time.UnixMicro(), m.ContentType, data, header(record.EncodeAttributes(m.Header))))
 	}
 	return append(statements, b.String()), nil
 }
@@ -130,50 +126,17 @@ func (s server) lockSubjects(messages []reprise.Message) string {
 	return "SELECT bucket FROM reprise_outbox_bucket WHERE " + in + " FOR UPDATE"
 }
 
-func encodeAttributes(header map[string]string) ([]byte, error) {
-	if header == nil {
-		return nil, nil
-	}
-	out := make(map[string]string, len(header))
-	for name, value := range header {
-		out[widen(name)] = widen(value)
-	}
-	return json.Marshal(out)
-}
-
-// scanMessage reads messageColumns. A message that can't be read comes back with
-// what could, and the reason.
-func scanMessage(c *columns) (reprise.Message, error) {
-	m := reprise.Message{
-		ID: c.text(), Source: c.text(), Type: c.text(), Subject: c.text(),
-		Time: moment(c.number()), ContentType: c.text(), Data: c.blob(),
-	}
-	header := c.text()
-	if header == "" {
-		return m, c.err
-	}
-	var stored map[string]string
-	if err := json.Unmarshal([]byte(header), &stored); err != nil {
-		return m, fmt.Errorf("mysql: header of message %q: %w", m.ID, err)
-	}
-	m.Header = make(map[string]string, len(stored))
-	for name, value := range stored {
-		m.Header[narrow(name)] = narrow(value)
-	}
-	return m, c.err
-}
-
 // Backlog implements store.Relay.
 func (r *relay) Backlog(ctx context.Context) (b store.Backlog, err error) {
 	err = r.d.query(ctx, func(row []driver.Value) error {
-		c := columns{row: row}
-		b.Waiting, b.Retry, b.Blocked, b.Parked = int(c.number()), int(c.number()), int(c.number()), int(c.number())
-		waiting, held := c.time(), c.time()
+		c := record.Read(row)
+		b.Waiting, b.Retry, b.Blocked, b.Parked = int(c.Number()), int(c.Number()), int(c.Number()), int(c.Number())
+		waiting, held := c.Time(), c.Time()
 		b.Oldest = waiting
 		if waiting.IsZero() || !held.IsZero() && held.Before(waiting) {
 			b.Oldest = held
 		}
-		return c.err
+		return c.Err()
 	}, `SELECT
 		(SELECT COUNT(*) FROM reprise_outbox WHERE id > 0),
 		(SELECT COUNT(*) FROM reprise_outbox_hold WHERE state = 'retry'),

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/reprise-go/reprise/store/internal/record"
 )
 
 // Purge implements store.Ledger. It locks no row but those that it changes, and
@@ -65,9 +67,9 @@ func due(state string, limit int) string {
 // ids runs statements of which the last one selects ids.
 func (s *session) ids(ctx context.Context, statements ...string) (ids [][]byte, err error) {
 	err = s.rows(ctx, func(row []driver.Value) error {
-		c := columns{row: row}
-		ids = append(ids, c.blob())
-		return c.err
+		c := record.Read(row)
+		ids = append(ids, c.Bytes())
+		return c.Err()
 	}, statements...)
 	return ids, classify(err)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/reprise-go/reprise/internal/failpoint"
 	"github.com/reprise-go/reprise/store"
+	"github.com/reprise-go/reprise/store/internal/record"
 )
 
 // deleteChunk is how many delivered messages one Advance forgets at most when
@@ -92,9 +93,9 @@ func (r *relay) Fetch(ctx context.Context, _ store.Slot, limit int) (store.Page,
 	var p store.Page
 	var ids []string
 	err := r.d.query(ctx, func(row []driver.Value) error {
-		c := columns{row: row}
-		ids = append(ids, strconv.FormatInt(c.number(), 10))
-		m, unreadable := scanMessage(&c)
+		c := record.Read(row)
+		ids = append(ids, strconv.FormatInt(c.Number(), 10))
+		m, unreadable := c.Message()
 		if unreadable != nil {
 			if p.Unreadable == nil {
 				p.Unreadable = map[int]error{}
@@ -175,9 +176,9 @@ func forgetDelivered(retention time.Duration) string {
 // greater.
 func (r *relay) Due(ctx context.Context, _ store.Slot, limit int) (holds []store.Hold, err error) {
 	err = r.d.query(ctx, func(row []driver.Value) error {
-		c := columns{row: row}
-		h := store.Hold{State: store.HoldState(c.text()), Attempts: int(c.number()), NextAt: c.time(), Reason: c.text()}
-		h.Message, h.Unreadable = scanMessage(&c)
+		c := record.Read(row)
+		h := store.Hold{State: store.HoldState(c.Text()), Attempts: int(c.Number()), NextAt: c.Time(), Reason: c.Text()}
+		h.Message, h.Unreadable = c.Message()
 		holds = append(holds, h)
 		return nil
 	}, render("SELECT h.state, h.attempts, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', h.next_at), h.reason, "+
@@ -192,9 +193,9 @@ func (r *relay) Due(ctx context.Context, _ store.Slot, limit int) (holds []store
 func (r *relay) Subjects(ctx context.Context, _ store.Slot) (map[string]bool, error) {
 	subjects := map[string]bool{}
 	err := r.d.query(ctx, func(row []driver.Value) error {
-		c := columns{row: row}
-		subjects[c.text()] = true
-		return c.err
+		c := record.Read(row)
+		subjects[c.Text()] = true
+		return c.Err()
 	}, "SELECT DISTINCT subject FROM reprise_outbox_hold WHERE subject <> ''")
 	return subjects, err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/reprise-go/reprise"
 	"github.com/reprise-go/reprise/internal/failpoint"
 	"github.com/reprise-go/reprise/store"
+	"github.com/reprise-go/reprise/store/internal/record"
 )
 
 const (
@@ -73,7 +74,7 @@ func (s *session) begin(ctx context.Context, c store.Claim, input []byte, lease 
 		}
 		return s.takeLapsed(ctx, e, c.Token, lease)
 	}
-	at := moment(a.last(inserted))
+	at := record.Time(a.last(inserted))
 	return store.Entry{
 		ID: id, Intent: i, State: reprise.StateInProgress, Token: c.Token, Input: slices.Clone(input),
 		Epoch: at.UnixMicro(), LeaseUntil: later(at, lease), Drives: 1, ClaimedAt: at,
@@ -209,7 +210,7 @@ func (s *session) phaseWrites(ctx context.Context, o store.Ownership, w store.Ph
 		return statements, nil
 	}
 	e := store.Entry{ID: o.ID, Epoch: o.Epoch}
-	complete(&e, *w.Complete)
+	record.Complete(&e, *w.Complete)
 	last, err := completion(e, *w.Complete)
 	if err != nil {
 		return nil, err
@@ -232,9 +233,9 @@ func (s *session) putStep(ctx context.Context, id reprise.IntentID, step store.S
 	}
 	var state store.StepState
 	err := s.rows(ctx, func(row []driver.Value) error {
-		c := columns{row: row}
-		state = store.StepState(c.text())
-		return c.err
+		c := record.Read(row)
+		state = store.StepState(c.Text())
+		return c.Err()
 	}, render("SELECT state FROM reprise_step WHERE ledger_id = ? AND name = ?", id[:], step.Name))
 	switch {
 	case err != nil:
@@ -253,14 +254,10 @@ func (s *session) putStep(ctx context.Context, id reprise.IntentID, step store.S
 func (d *Driver) Steps(ctx context.Context, id reprise.IntentID) ([]store.Step, error) {
 	var steps []store.Step
 	err := d.query(ctx, func(row []driver.Value) error {
-		c := columns{row: row}
-		step := store.Step{Name: c.text(), Key: reprise.Key(c.text()), State: store.StepState(c.text()), Request: c.blob()}
-		if err := step.Outcome.UnmarshalText([]byte(c.text())); err != nil {
-			return err
-		}
-		step.Response = c.blob()
+		c := record.Read(row)
+		step, err := c.Step()
 		steps = append(steps, step)
-		return c.err
+		return err
 	}, render("SELECT name, `key`, state, request, outcome, response FROM reprise_step WHERE ledger_id = ? ORDER BY seq", id[:]))
 	return steps, err
 }

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/reprise-go/reprise/store/internal/record"
 )
 
 // server is what the statements depend on.
@@ -35,10 +37,10 @@ func inspect(ctx context.Context, db *sql.DB) (s server, err error) {
 	defer func() { _ = conn.Close() }()
 	v := map[string]string{}
 	err = queryRows(ctx, conn, func(row []driver.Value) error {
-		c := columns{row: row}
-		name := c.text()
-		v[name] = c.text()
-		return c.err
+		c := record.Read(row)
+		name := c.Text()
+		v[name] = c.Text()
+		return c.Err()
 	}, "SHOW VARIABLES WHERE Variable_name IN ('version', 'autocommit', 'wsrep_on', 'log_bin', 'binlog_format')")
 	if err != nil {
 		return s, fmt.Errorf("mysql: asking the server for its settings: %w", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/reprise-go/reprise"
 	"github.com/reprise-go/reprise/internal/failpoint"
 	"github.com/reprise-go/reprise/store"
+	"github.com/reprise-go/reprise/store/internal/record"
 )
 
 const (
@@ -93,37 +94,19 @@ func (s *session) prove(e store.Entry) {
 
 // complete puts the result into e.
 func complete(e *store.Entry, c store.Completion) {
-	at := now()
-	e.State, e.Result = reprise.StateCompleted, c.Result
-	e.CompletedAt, e.ExpiresAt = at, later(at, c.Retention)
-	e.TombstoneUntil = later(at, max(c.Retention, c.Tombstone))
-	if c.OmitBody {
-		e.State, e.ExpiresAt = reprise.StateTombstone, at
-		e.Result.Header, e.Result.Body = nil, nil
-	} else if e.Result.Body == nil {
-		e.Result.Body = []byte{}
-	}
+	record.Complete(e, c)
+	body, tombstone := record.Lifetimes(c)
+	e.CompletedAt = now()
+	e.ExpiresAt, e.TombstoneUntil = later(e.CompletedAt, body), later(e.CompletedAt, tombstone)
 }
 
 func (s *session) insert(e store.Entry) error {
-	header, err := encodeHeader(e.Result.Header)
-	if err != nil {
-		return err
-	}
-	_, err = s.conn.Exec(context.Background(), insertSQL, e.ID[:],
+	_, err := s.conn.Exec(context.Background(), insertSQL, e.ID[:],
 		string(e.Intent.Caller), string(e.Intent.Operation), string(e.Intent.Key), e.Intent.Fingerprint[:],
-		string(e.State), e.Token[:], e.Result.Status, header, nullable(e.Result.Body), e.Result.Reference,
-		nullable(e.Input), e.Epoch, micros(e.LeaseUntil), e.Drives,
-		micros(e.ClaimedAt), micros(e.CompletedAt), micros(e.ExpiresAt), micros(e.TombstoneUntil))
+		string(e.State), e.Token[:], e.Result.Status, header(record.EncodeHeader(e.Result.Header)), nullable(e.Result.Body), e.Result.Reference,
+		nullable(e.Input), e.Epoch, e.Drives,
+		micros(e.LeaseUntil), micros(e.ClaimedAt), micros(e.CompletedAt), micros(e.ExpiresAt), micros(e.TombstoneUntil))
 	return err
-}
-
-// nullable keeps nil and empty apart on their way through database/sql.
-func nullable(b []byte) any {
-	if b == nil {
-		return nil
-	}
-	return b
 }
 
 // forget deletes a record and its steps.
@@ -159,19 +142,10 @@ func (s *session) find(i reprise.Intent) (found bool, e store.Entry, err error) 
 	if err != nil {
 		return false, store.Entry{}, classify(err)
 	}
-	if err := same(e.Intent, i); err != nil {
+	if err := record.Own(e.Intent, i); err != nil {
 		return false, store.Entry{}, err
 	}
-	return !expire(&e, now()), e, nil
-}
-
-// same keeps one intent's record from answering for another with the same id.
-func same(stored, asked reprise.Intent) error {
-	stored.Fingerprint = asked.Fingerprint
-	if stored != asked {
-		return errors.New("sqlite: two intents have one id, or the stored one was changed; nothing was done for the second")
-	}
-	return nil
+	return !record.Expire(&e, now()), e, nil
 }
 
 // Find implements store.Ledger.
@@ -210,10 +184,10 @@ func find(ctx context.Context, read reader, i reprise.Intent) (store.Entry, erro
 		return store.Entry{}, store.ErrNotFound
 	}
 	e := entries[0]
-	if err := same(e.Intent, i); err != nil {
+	if err := record.Own(e.Intent, i); err != nil {
 		return store.Entry{}, err
 	}
-	if expire(&e, now()) {
+	if record.Expire(&e, now()) {
 		return store.Entry{}, store.ErrNotFound
 	}
 	return e, nil
@@ -329,7 +303,7 @@ func (d *Driver) Entries(ctx context.Context, f store.EntryFilter) ([]store.Entr
 	}
 	entries, err := queryEntries(ctx, d.read, query+" ORDER BY id LIMIT ?", append(args, limit)...)
 	for i := range entries {
-		_ = expire(&entries[i], at) // the query has left out those that are gone
+		_ = record.Expire(&entries[i], at) // the query has left out those that are gone
 	}
 	return entries, err
 }

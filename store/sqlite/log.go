@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/reprise-go/reprise/store/internal/record"
 )
 
 const (
@@ -188,9 +190,9 @@ type progress struct {
 // (SQLite 3.51; one that doesn't know it copies what it can).
 func (c *connection) checkpoint(mode string) (p progress, err error) {
 	err = c.Query(context.Background(), func(row []driver.Value) error {
-		v := columns{row: row}
-		p = progress{busy: v.number() != 0, frames: v.number(), copied: v.number()}
-		return v.err
+		v := record.Read(row)
+		p = progress{busy: v.Number() != 0, frames: v.Number(), copied: v.Number()}
+		return v.Err()
 	}, "PRAGMA wal_checkpoint("+mode+")")
 	return p, err
 }

@@ -8,6 +8,8 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+
+	"github.com/reprise-go/reprise/store/internal/record"
 )
 
 //go:embed migration/*.sql
@@ -33,9 +35,9 @@ func (d *Driver) AppliedMigrations(ctx context.Context) (versions []int, err err
 		return nil, err
 	}
 	err = queryRows(ctx, d.db, func(row []driver.Value) error {
-		c := columns{row: row}
-		versions = append(versions, int(c.number()))
-		return c.err
+		c := record.Read(row)
+		versions = append(versions, int(c.Number()))
+		return c.Err()
 	}, "SELECT version FROM reprise_migration ORDER BY version")
 	return versions, err
 }

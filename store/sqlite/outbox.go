@@ -6,12 +6,12 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"encoding/json"
 	"fmt"
 	"strings"
 
 	"github.com/reprise-go/reprise"
 	"github.com/reprise-go/reprise/store"
+	"github.com/reprise-go/reprise/store/internal/record"
 )
 
 const (
@@ -77,15 +77,11 @@ func eachFlush(messages []reprise.Message, insert func(query string, args []any)
 		n := min(len(messages), flushRows)
 		args := make([]any, 0, 9*n)
 		for _, m := range messages[:n] {
-			header, err := encodeAttributes(m.Header)
-			if err != nil {
-				return err
-			}
 			data := m.Data
 			if data == nil {
 				data = []byte{}
 			}
-			args = append(args, m.ID, m.Source, m.Type, m.Subject, m.Time.UnixMicro(), m.ContentType, data, header, at)
+			args = append(args, m.ID, m.Source, m.Type, m.Subject, m.Time.UnixMicro(), m.ContentType, data, header(record.EncodeAttributes(m.Header)), at)
 		}
 		if err := insert(flushSQL[n-1], args); err != nil {
 			return err
@@ -104,49 +100,14 @@ var flushSQL = func() (queries [flushRows]string) {
 	return queries
 }()
 
-func encodeAttributes(header map[string]string) (any, error) {
-	if header == nil {
-		return nil, nil
-	}
-	out := make(map[string]string, len(header))
-	for name, value := range header {
-		out[widen(name)] = widen(value)
-	}
-	b, err := json.Marshal(out)
-	return string(b), err
-}
-
-// scanMessage reads messageColumns. A message that can't be read comes back with
-// what could, and the reason.
-func scanMessage(c *columns) (reprise.Message, error) {
-	m := reprise.Message{
-		ID: c.text(), Source: c.text(), Type: c.text(), Subject: c.text(),
-		Time: c.time(), ContentType: c.text(), Data: c.blob(),
-	}
-	header := c.text()
-	_ = c.next() // enqueued_at
-	if header == "" {
-		return m, c.err
-	}
-	var stored map[string]string
-	if err := json.Unmarshal([]byte(header), &stored); err != nil {
-		return m, fmt.Errorf("sqlite: header of message %q: %w", m.ID, err)
-	}
-	m.Header = make(map[string]string, len(stored))
-	for name, value := range stored {
-		m.Header[narrow(name)] = narrow(value)
-	}
-	return m, c.err
-}
-
 // Backlog implements store.Relay.
 func (r *relay) Backlog(ctx context.Context) (b store.Backlog, err error) {
 	var waiting, held int64
 	err = queryRows(ctx, r.d.db, func(row []driver.Value) error {
-		c := columns{row: row}
-		b.Waiting, b.Retry, b.Blocked, b.Parked = int(c.number()), int(c.number()), int(c.number()), int(c.number())
-		waiting, held = c.number(), c.number()
-		return c.err
+		c := record.Read(row)
+		b.Waiting, b.Retry, b.Blocked, b.Parked = int(c.Number()), int(c.Number()), int(c.Number()), int(c.Number())
+		waiting, held = c.Number(), c.Number()
+		return c.Err()
 	}, `SELECT
 		(SELECT count(*) FROM reprise_outbox WHERE id > position),
 		(SELECT count(*) FROM reprise_outbox_hold WHERE state = 'retry'),
@@ -156,8 +117,8 @@ func (r *relay) Backlog(ctx context.Context) (b store.Backlog, err error) {
 		(SELECT min(enqueued_at) FROM reprise_outbox_hold)
 		FROM reprise_outbox_slot WHERE slot = 0`)
 	if oldest := min(orLast(waiting), orLast(held)); oldest != orLast(0) {
-		c := columns{row: []driver.Value{oldest}}
-		b.Oldest = c.time()
+		c := record.Read([]driver.Value{oldest})
+		b.Oldest = c.Time()
 	}
 	return b, err
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/reprise-go/reprise/internal/failpoint"
 	"github.com/reprise-go/reprise/store"
+	"github.com/reprise-go/reprise/store/internal/record"
 )
 
 // deleteChunk is how many delivered messages one Advance deletes at most.
@@ -55,9 +56,9 @@ func (r *relay) Acquire(ctx context.Context, owner string, lease time.Duration, 
 		slots = nil
 		at := now()
 		return s.conn.Query(context.Background(), func(row []driver.Value) error {
-			c := columns{row: row}
-			slots = append(slots, store.Slot{Number: 0, Owner: owner, Epoch: c.number()})
-			return c.err
+			c := record.Read(row)
+			slots = append(slots, store.Slot{Number: 0, Owner: owner, Epoch: c.Number()})
+			return c.Err()
 		}, "UPDATE reprise_outbox_slot SET owner = ?, epoch = epoch + 1, lease_until = ? "+
 			"WHERE slot = 0 AND lease_until <= ? RETURNING epoch", owner, at.Add(lease).UnixMicro(), at.UnixMicro())
 	})
@@ -97,9 +98,9 @@ func (s *session) fence(slot store.Slot, query string, args ...any) error {
 func (r *relay) Fetch(ctx context.Context, slot store.Slot, limit int) (store.Page, error) {
 	var p store.Page
 	err := r.d.read(ctx, func(row []driver.Value) error {
-		c := columns{row: row}
-		id := c.number()
-		m, unreadable := scanMessage(&c)
+		c := record.Read(row)
+		id := c.Number()
+		m, unreadable := c.Message()
 		if unreadable != nil {
 			if p.Unreadable == nil {
 				p.Unreadable = map[int]error{}
@@ -126,9 +127,9 @@ func (r *relay) Advance(ctx context.Context, slot store.Slot, p store.Page, hold
 	return r.atomic(ctx, func(s *session) error {
 		var from int64
 		err := s.conn.Query(context.Background(), func(row []driver.Value) error {
-			c := columns{row: row}
-			from = c.number()
-			return c.err
+			c := record.Read(row)
+			from = c.Number()
+			return c.Err()
 		}, "SELECT position FROM reprise_outbox_slot WHERE slot = ?", slot.Number)
 		if err != nil {
 			return err
@@ -186,9 +187,9 @@ func (s *session) deleteDelivered(retention time.Duration) error {
 // Due implements store.Relay.
 func (r *relay) Due(ctx context.Context, _ store.Slot, limit int) (holds []store.Hold, err error) {
 	err = r.d.read(ctx, func(row []driver.Value) error {
-		c := columns{row: row}
-		h := store.Hold{State: store.HoldState(c.text()), Attempts: int(c.number()), NextAt: c.time(), Reason: c.text()}
-		h.Message, h.Unreadable = scanMessage(&c)
+		c := record.Read(row)
+		h := store.Hold{State: store.HoldState(c.Text()), Attempts: int(c.Number()), NextAt: c.Time(), Reason: c.Text()}
+		h.Message, h.Unreadable = c.Message()
 		holds = append(holds, h)
 		return nil
 	}, "SELECT state, attempts, next_at, reason, "+messageColumns+" FROM reprise_outbox_hold AS h "+

@@ -13,6 +13,7 @@ import (
 	"github.com/reprise-go/reprise"
 	"github.com/reprise-go/reprise/internal/failpoint"
 	"github.com/reprise-go/reprise/store"
+	"github.com/reprise-go/reprise/store/internal/record"
 )
 
 // Begin implements store.Runs.
@@ -184,14 +185,10 @@ func (s *session) write(o store.Ownership, w store.PhaseWrites) error {
 	}
 	var e store.Entry
 	complete(&e, *w.Complete)
-	header, err := encodeHeader(e.Result.Header)
-	if err != nil {
-		return err
-	}
 	n, err := s.conn.Exec(context.Background(),
 		"UPDATE reprise_ledger SET state = ?, status = ?, headers = ?, body = ?, reference = ?, lease_until = NULL, "+
 			"completed_at = ?, expires_at = ?, tombstone_until = ? WHERE id = ? AND epoch = ? AND state = 'in_progress'",
-		string(e.State), e.Result.Status, header, nullable(e.Result.Body), e.Result.Reference,
+		string(e.State), e.Result.Status, header(record.EncodeHeader(e.Result.Header)), nullable(e.Result.Body), e.Result.Reference,
 		micros(e.CompletedAt), micros(e.ExpiresAt), micros(e.TombstoneUntil), o.ID[:], o.Epoch)
 	switch {
 	case err != nil:
@@ -230,14 +227,10 @@ func (s *session) putStep(id reprise.IntentID, step store.Step) error {
 func (d *Driver) Steps(ctx context.Context, id reprise.IntentID) ([]store.Step, error) {
 	var steps []store.Step
 	err := d.read(ctx, func(row []driver.Value) error {
-		c := columns{row: row}
-		step := store.Step{Name: c.text(), Key: reprise.Key(c.text()), State: store.StepState(c.text()), Request: c.blob()}
-		if err := step.Outcome.UnmarshalText([]byte(c.text())); err != nil {
-			return err
-		}
-		step.Response = c.blob()
+		c := record.Read(row)
+		step, err := c.Step()
 		steps = append(steps, step)
-		return c.err
+		return err
 	}, "SELECT name, key, state, request, outcome, response FROM reprise_step WHERE ledger_id = ? ORDER BY seq", id[:])
 	return steps, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/reprise-go/reprise"
 	"github.com/reprise-go/reprise/store"
+	"github.com/reprise-go/reprise/store/internal/record"
 )
 
 // CompleteSQL inserts the record of an intent at its completion and returns its
@@ -27,7 +28,7 @@ RETURNING claimed_at, completed_at, expires_at, tombstone_until`
 type Completion struct {
 	Entry                store.Entry
 	retention, tombstone int64
-	header               *string
+	header               string
 }
 
 // NewCompletion puts a result into the record of a claim. It takes the result
@@ -39,20 +40,12 @@ func NewCompletion(c store.Claim, done store.Completion) (*Completion, error) {
 	return out, out.set(done)
 }
 
-func (c *Completion) set(done store.Completion) (err error) {
-	e := &c.Entry
-	c.retention, c.tombstone = done.Retention.Microseconds(), max(done.Retention, done.Tombstone).Microseconds()
-	if done.OmitBody {
-		e.State, c.retention = reprise.StateTombstone, 0
-		e.Result.Header, e.Result.Body = nil, nil
-	} else if e.Result.Body == nil {
-		e.Result.Body = []byte{}
-	}
-	if err := checkText("the result's reference", e.Result.Reference); err != nil {
-		return err
-	}
-	c.header, err = encodeHeader(e.Result.Header)
-	return err
+func (c *Completion) set(done store.Completion) error {
+	body, tombstone := record.Lifetimes(done)
+	c.retention, c.tombstone = body.Microseconds(), tombstone.Microseconds()
+	record.Complete(&c.Entry, done)
+	c.header = record.EncodeHeader(c.Entry.Result.Header)
+	return checkText("the result's reference", c.Entry.Result.Reference)
 }
 
 // CheckIntent says whether the parts of an intent can be stored.

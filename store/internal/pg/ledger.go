@@ -9,6 +9,7 @@ import (
 
 	"github.com/reprise-go/reprise"
 	"github.com/reprise-go/reprise/store"
+	"github.com/reprise-go/reprise/store/internal/record"
 )
 
 const findSQL = "SELECT " + entryColumns + " FROM reprise_ledger WHERE id = $1::uuid"
@@ -32,7 +33,7 @@ func find(ctx context.Context, conn Conn, id reprise.IntentID) (e store.Entry, g
 func Lookup(ctx context.Context, conn Conn, i reprise.Intent) (store.Entry, error) {
 	e, gone, err := find(ctx, conn, i.ID())
 	if err == nil {
-		err = same(e.Intent, i)
+		err = record.Own(e.Intent, i)
 	}
 	if err == nil && gone {
 		err = store.ErrNotFound

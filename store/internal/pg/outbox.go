@@ -3,13 +3,13 @@
 package pg
 
 import (
-	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"slices"
 	"time"
 
 	"github.com/reprise-go/reprise"
+	"github.com/reprise-go/reprise/store/internal/record"
 )
 
 // subjectLock is the advisory lock under which messages of a subject get their
@@ -67,19 +67,19 @@ func payload(m reprise.Message) []byte {
 }
 
 // checkMessage returns the header as it is stored.
-func checkMessage(m reprise.Message) (header *string, err error) {
+func checkMessage(m reprise.Message) (header string, err error) {
 	for _, t := range []struct{ what, value string }{
 		{"message id", m.ID}, {"message source", m.Source}, {"message type", m.Type}, {"message subject", m.Subject},
 		{"message content type", m.ContentType},
 	} {
 		if err := checkText(t.what, t.value); err != nil {
-			return nil, err
+			return "", err
 		}
 	}
 	if y := m.Time.UTC().Year(); y < 1 || y > 9999 {
-		return nil, fmt.Errorf("postgres: the time of message %q is in the year %d; it must be in 1 to 9999", m.ID, y)
+		return "", fmt.Errorf("postgres: the time of message %q is in the year %d; it must be in 1 to 9999", m.ID, y)
 	}
-	return encodeAttributes(m.Header)
+	return record.EncodeAttributes(m.Header), nil
 }
 
 // FlushText writes the INSERT of messages for the simple protocol, with the locks
@@ -116,24 +116,13 @@ func FlushText(messages []reprise.Message) (string, error) {
 		b = append(quoteTime(b, m.Time), ',')
 		b = append(quoteText(b, m.ContentType), ',')
 		b = append(quoteBytes(b, payload(m)), ',')
-		if header == nil {
+		if header == "" {
 			b = append(b, "NULL)"...)
 		} else {
-			b = append(quoteText(b, *header), ')')
+			b = append(quoteText(b, header), ')')
 		}
 	}
 	return string(append(b, ';')), nil
-}
-
-func encodeAttributes(header map[string]string) (*string, error) {
-	if header == nil {
-		return nil, nil
-	}
-	out := make(map[string]string, len(header))
-	for name, value := range header {
-		out[widen(name)] = widen(value)
-	}
-	return marshal(out)
 }
 
 // messageColumns are the columns that a stored message reads.
@@ -156,13 +145,10 @@ func (s *stored) message() (reprise.Message, error) {
 	if s.header == nil {
 		return s.m, nil
 	}
-	var header map[string]string
-	if err := json.Unmarshal([]byte(*s.header), &header); err != nil {
+	header, err := record.DecodeAttributes(*s.header)
+	if err != nil {
 		return s.m, fmt.Errorf("postgres: header of message %q: %w", s.m.ID, err)
 	}
-	s.m.Header = make(map[string]string, len(header))
-	for name, value := range header {
-		s.m.Header[narrow(name)] = narrow(value)
-	}
+	s.m.Header = header
 	return s.m, nil
 }

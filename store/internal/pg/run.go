@@ -11,6 +11,7 @@ import (
 
 	"github.com/reprise-go/reprise"
 	"github.com/reprise-go/reprise/store"
+	"github.com/reprise-go/reprise/store/internal/record"
 )
 
 const (
@@ -79,7 +80,7 @@ func begin(ctx context.Context, conn Conn, claim store.Claim, input []byte, leas
 			return e, false, err
 		}
 	case err == nil:
-		if err := same(e.Intent, claim.Intent); err != nil || e.State != reprise.StateInProgress {
+		if err := record.Own(e.Intent, claim.Intent); err != nil || e.State != reprise.StateInProgress {
 			return e, false, err
 		}
 		owned, err = one(ctx, conn, &e, takeSQL, hexID(id), lease.Microseconds(), token, content)
