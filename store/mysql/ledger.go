@@ -265,7 +265,7 @@ func (d *Driver) query(ctx context.Context, row func([]driver.Value) error, quer
 		return err
 	}
 	defer leave()
-	return queryRows(ctx, d.db, row, d.server.read(query))
+	return classify(record.Query(ctx, d.db, row, d.server.read(query)))
 }
 
 // Entries implements store.Ledger.

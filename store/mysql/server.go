@@ -36,14 +36,14 @@ func inspect(ctx context.Context, db *sql.DB) (s server, err error) {
 	}
 	defer func() { _ = conn.Close() }()
 	v := map[string]string{}
-	err = queryRows(ctx, conn, func(row []driver.Value) error {
+	err = record.Query(ctx, conn, func(row []driver.Value) error {
 		c := record.Read(row)
 		name := c.Text()
 		v[name] = c.Text()
 		return c.Err()
 	}, "SHOW VARIABLES WHERE Variable_name IN ('version', 'autocommit', 'wsrep_on', 'log_bin', 'binlog_format')")
 	if err != nil {
-		return s, fmt.Errorf("mysql: asking the server for its settings: %w", err)
+		return s, fmt.Errorf("mysql: asking the server for its settings: %w", classify(err))
 	}
 	s.mariadb = strings.Contains(v["version"], "MariaDB")
 	s.galera = v["wsrep_on"] == "ON"
@@ -121,38 +121,4 @@ func (s server) impatient(id []byte, query string) []string {
 		return []string{"SET STATEMENT innodb_lock_wait_timeout = 0 FOR " + query}
 	}
 	return []string{render("SELECT COUNT(*) FROM reprise_ledger WHERE id = ? INTO @reprise FOR UPDATE NOWAIT", id), query}
-}
-
-// queryer is *sql.DB and *sql.Conn.
-type queryer interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}
-
-// queryRows hands the raw values of each row to row, as a session does.
-func queryRows(ctx context.Context, q queryer, row func([]driver.Value) error, query string) (err error) {
-	rows, err := q.QueryContext(ctx, query)
-	if err != nil {
-		return classify(err)
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	names, err := rows.Columns()
-	if err != nil {
-		return err
-	}
-	values, dest, raw := make([]any, len(names)), make([]any, len(names)), make([]driver.Value, len(names))
-	for i := range values {
-		dest[i] = &values[i]
-	}
-	for rows.Next() {
-		if err := rows.Scan(dest...); err != nil {
-			return err
-		}
-		for i, v := range values {
-			raw[i] = v
-		}
-		if err := row(raw); err != nil {
-			return err
-		}
-	}
-	return classify(rows.Err())
 }

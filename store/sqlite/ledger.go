@@ -169,11 +169,6 @@ func (d *Driver) read(ctx context.Context, row func([]driver.Value) error, query
 	return queryRows(ctx, conn, row, query, args...)
 }
 
-// queryer is *sql.DB, *sql.Conn and *sql.Tx.
-type queryer interface {
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-}
-
 func find(ctx context.Context, read reader, i reprise.Intent) (store.Entry, error) {
 	id := i.ID()
 	entries, err := queryEntries(ctx, read, findSQL, id[:])
@@ -204,32 +199,8 @@ func queryEntries(ctx context.Context, read reader, query string, args ...any) (
 }
 
 // queryRows hands the raw values of each row to row, as a connection does.
-func queryRows(ctx context.Context, q queryer, row func([]driver.Value) error, query string, args ...any) (err error) {
-	rows, err := q.QueryContext(ctx, query, args...)
-	if err != nil {
-		return classify(err)
-	}
-	defer func() { err = errors.Join(err, rows.Close()) }()
-	names, err := rows.Columns()
-	if err != nil {
-		return err
-	}
-	values, dest, raw := make([]any, len(names)), make([]any, len(names)), make([]driver.Value, len(names))
-	for i := range values {
-		dest[i] = &values[i]
-	}
-	for rows.Next() {
-		if err := rows.Scan(dest...); err != nil {
-			return err
-		}
-		for i, v := range values {
-			raw[i] = v
-		}
-		if err := row(raw); err != nil {
-			return err
-		}
-	}
-	return classify(rows.Err())
+func queryRows(ctx context.Context, q record.Queryer, row func([]driver.Value) error, query string, args ...any) error {
+	return classify(record.Query(ctx, q, row, query, args...))
 }
 
 // Resolve implements store.Ledger. When there is no record it commits a write

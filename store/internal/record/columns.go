@@ -3,7 +3,10 @@
 package record
 
 import (
+	"context"
+	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -41,6 +44,38 @@ func (c *Columns) fail(what string) {
 	if c.err == nil {
 		c.err = Damaged(what)
 	}
+}
+
+// Queryer is *sql.DB, *sql.Conn and *sql.Tx.
+type Queryer interface {
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+}
+
+// Query hands the values of each row to row, which must not keep them, as a
+// driver's own connection does.
+func Query(ctx context.Context, q Queryer, row func([]driver.Value) error, query string, args ...any) (err error) {
+	rows, err := q.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	names, err := rows.Columns()
+	if err != nil {
+		return err
+	}
+	values, dest := make([]driver.Value, len(names)), make([]any, len(names))
+	for i := range values {
+		dest[i] = (*any)(&values[i])
+	}
+	for rows.Next() {
+		if err := rows.Scan(dest...); err != nil {
+			return err
+		}
+		if err := row(values); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
 }
 
 // Text returns the next value as text.
