@@ -64,7 +64,7 @@ func (p *Proxy) afterAnswer(c *client, msg *message, f Fault, ans *answer) (keep
 	case SwapStatus:
 		return write(c, msg, plain(f))
 	case Hang:
-		c.gone(p.ctx)
+		c.gone(p.listener.Context())
 	default:
 		panic(fmt.Sprintf("proxy: the plan asked for the unknown fault %q", f.Kind))
 	}
@@ -76,7 +76,7 @@ func (p *Proxy) duplicate(c *client, msg *message, f Fault) (keep bool) {
 	copies := max(f.Copies, 2)
 	answers := make(chan *answer, copies)
 	for range copies {
-		p.wg.Go(func() {
+		p.listener.Go(func() {
 			ans, err := p.forward(msg)
 			if err != nil {
 				ans = nil
@@ -111,10 +111,10 @@ func (p *Proxy) duplicate(c *client, msg *message, f Fault) (keep bool) {
 
 // late keeps the client waiting and forwards when it is released.
 func (p *Proxy) late(c *client, msg *message, f Fault) {
-	p.wg.Go(func() {
+	p.listener.Go(func() {
 		select {
 		case <-f.Release:
-		case <-p.ctx.Done():
+		case <-p.listener.Context().Done():
 			return
 		}
 		ans, err := p.forward(msg)
@@ -125,7 +125,7 @@ func (p *Proxy) late(c *client, msg *message, f Fault) {
 			f.Upstream(status(ans))
 		}
 	})
-	c.gone(p.ctx)
+	c.gone(p.listener.Context())
 }
 
 // plain is a gateway's own answer.

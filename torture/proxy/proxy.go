@@ -14,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/reprise-go/reprise/torture/internal/listener"
 )
 
 // maxMessage bounds one request or one answer, in bytes.
@@ -24,10 +26,7 @@ const maxMessage = 64 << 20
 type Proxy struct {
 	upstream atomic.Value // string: host:port
 	plan     atomic.Value // Plan
-	listener net.Listener
-	ctx      context.Context
-	cancel   context.CancelFunc
-	wg       sync.WaitGroup
+	listener *listener.Listener
 
 	requests  atomic.Int64
 	forwarded atomic.Int64
@@ -35,27 +34,25 @@ type Proxy struct {
 	mu    sync.Mutex
 	fired map[Kind]int
 	seen  map[string]int
-	conns map[net.Conn]struct{}
 }
 
 // Listen starts a proxy on addr, such as "127.0.0.1:0", to upstream, a host and
 // port. A nil plan passes everything. ctx bounds the start alone: Close ends the
 // proxy.
 func Listen(ctx context.Context, addr, upstream string, plan Plan) (*Proxy, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	l, err := listener.Listen(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{listener: listener, fired: map[Kind]int{}, seen: map[string]int{}, conns: map[net.Conn]struct{}{}}
-	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	p := &Proxy{listener: l, fired: map[Kind]int{}, seen: map[string]int{}}
 	p.SetUpstream(upstream)
 	p.SetPlan(plan)
-	p.wg.Go(p.accept)
+	l.Serve(func(conn net.Conn, _ int64) { p.serve(conn) })
 	return p, nil
 }
 
 // Addr is the host and port the proxy listens on.
-func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+func (p *Proxy) Addr() string { return p.listener.Addr() }
 
 // SetUpstream sends requests that arrive from now on to another host and port,
 // such as that of a restarted server.
@@ -85,52 +82,7 @@ func (p *Proxy) Requests() int64 { return p.requests.Load() }
 func (p *Proxy) Forwarded() int64 { return p.forwarded.Load() }
 
 // Close stops listening, closes every connection and waits for their work.
-func (p *Proxy) Close() error {
-	p.cancel()
-	err := p.listener.Close()
-	p.mu.Lock()
-	for c := range p.conns {
-		_ = c.Close()
-	}
-	p.mu.Unlock()
-	p.wg.Wait()
-	return err
-}
-
-func (p *Proxy) accept() {
-	for {
-		conn, err := p.listener.Accept()
-		if err != nil {
-			return
-		}
-		if !p.track(conn) {
-			return
-		}
-		p.wg.Go(func() {
-			defer p.untrack(conn)
-			p.serve(conn)
-		})
-	}
-}
-
-// track remembers a connection so that Close can end it.
-func (p *Proxy) track(c net.Conn) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.ctx.Err() != nil {
-		_ = c.Close()
-		return false
-	}
-	p.conns[c] = struct{}{}
-	return true
-}
-
-func (p *Proxy) untrack(c net.Conn) {
-	p.mu.Lock()
-	delete(p.conns, c)
-	p.mu.Unlock()
-	_ = c.Close()
-}
+func (p *Proxy) Close() error { return p.listener.Close() }
 
 // serve handles the requests of one client connection, one after the other.
 func (p *Proxy) serve(conn net.Conn) {
@@ -174,14 +126,7 @@ type client struct {
 	r    *bufio.Reader
 }
 
-// reset closes the connection with RST, so that the peer sees a reset and not an
-// end.
-func (c *client) reset() {
-	if tcp, ok := c.conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0)
-	}
-	_ = c.conn.Close()
-}
+func (c *client) reset() { listener.Reset(c.conn) }
 
 // gone waits until the client closes or the context ends.
 func (c *client) gone(ctx context.Context) {
@@ -224,17 +169,14 @@ type answer struct {
 // whole answer.
 func (p *Proxy) forward(msg *message) (*answer, error) {
 	addr, _ := p.upstream.Load().(string)
-	var dialer net.Dialer
-	conn, err := dialer.DialContext(p.ctx, "tcp", addr)
+	ctx := p.listener.Context()
+	conn, err := p.listener.Dial(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
-	if !p.track(conn) {
-		return nil, net.ErrClosed
-	}
-	defer p.untrack(conn)
+	defer p.listener.Release(conn)
 
-	out := msg.req.Clone(p.ctx)
+	out := msg.req.Clone(ctx)
 	out.Close = true
 	out.ContentLength = int64(len(msg.body))
 	out.TransferEncoding = nil

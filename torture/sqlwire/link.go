@@ -10,6 +10,7 @@ import (
 	"net"
 
 	"github.com/reprise-go/reprise/torture/crashpoint"
+	"github.com/reprise-go/reprise/torture/internal/listener"
 )
 
 // maxMessage bounds one message, in bytes.
@@ -60,7 +61,7 @@ type link struct {
 // is noticed while the other one is waited for.
 func (l *link) listen(conn net.Conn, read reader) *end {
 	e := &end{conn: conn, frames: make(chan frame)}
-	l.proxy.wg.Go(func() {
+	l.proxy.listener.Go(func() {
 		defer close(e.frames)
 		r := bufio.NewReader(conn)
 		for {
@@ -159,7 +160,7 @@ func (l *link) at(when crashpoint.When, statement string) (Fault, error) {
 		return f, nil
 	case Reset:
 		l.proxy.count(f.Kind)
-		reset(l.client.conn)
+		listener.Reset(l.client.conn)
 	case Close:
 		l.proxy.count(f.Kind)
 		_ = l.client.conn.Close()
@@ -182,34 +183,22 @@ func (l *link) blackhole(release <-chan struct{}) {
 				client = nil
 			}
 		case <-release:
-			reset(l.client.conn)
+			listener.Reset(l.client.conn)
 			return
-		case <-l.proxy.ctx.Done():
+		case <-l.proxy.listener.Context().Done():
 			return
 		}
 	}
 }
 
-// reset closes a connection with RST, so that the peer sees a reset and not an
-// end.
-func reset(conn net.Conn) {
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetLinger(0)
-	}
-	_ = conn.Close()
-}
-
 // ring opens another connection to the server, for a message that must not wait
 // for the session's own, and waits until the server has closed it.
 func (l *link) ring(ctx context.Context, message []byte) error {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", l.proxy.upstream)
+	conn, err := l.proxy.listener.Dial(ctx, l.proxy.upstream)
 	if err != nil {
 		return err
 	}
-	if !l.proxy.track(conn) {
-		return errOver
-	}
-	defer l.proxy.untrack(conn)
+	defer l.proxy.listener.Release(conn)
 	if _, err := conn.Write(message); err != nil {
 		return err
 	}

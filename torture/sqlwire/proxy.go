@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/reprise-go/reprise/torture/crashpoint"
+	"github.com/reprise-go/reprise/torture/internal/listener"
 )
 
 // Proxy forwards one protocol from a listener to one server. Create one with
@@ -18,16 +19,10 @@ type Proxy struct {
 	protocol Protocol
 	upstream string
 	planned  atomic.Pointer[planned]
-	listener net.Listener
-	ctx      context.Context
-	cancel   context.CancelFunc
-	wg       sync.WaitGroup
-
-	connections atomic.Int64
+	listener *listener.Listener
 
 	mu    sync.Mutex
 	fired map[Kind]int
-	conns map[net.Conn]struct{}
 }
 
 // planned is a plan and the number of points it was asked about.
@@ -40,22 +35,18 @@ type planned struct {
 // port. A nil plan passes everything. ctx bounds the start alone: Close ends the
 // proxy.
 func Listen(ctx context.Context, protocol Protocol, addr, upstream string, plan Plan) (*Proxy, error) {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
+	l, err := listener.Listen(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{
-		protocol: protocol, upstream: upstream, listener: listener,
-		fired: map[Kind]int{}, conns: map[net.Conn]struct{}{},
-	}
-	p.ctx, p.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	p := &Proxy{protocol: protocol, upstream: upstream, listener: l, fired: map[Kind]int{}}
 	p.SetPlan(plan)
-	p.wg.Go(p.accept)
+	l.Serve(p.serve)
 	return p, nil
 }
 
 // Addr is the host and port that the proxy listens on.
-func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+func (p *Proxy) Addr() string { return p.listener.Addr() }
 
 // SetPlan replaces the plan for the points that are reached from now on, and
 // counts them from 1 again.
@@ -79,70 +70,22 @@ func (p *Proxy) Points() int64 { return p.planned.Load().points.Load() }
 
 // Close stops listening, closes every connection and waits for their work. A plan
 // that holds a connection must let it go first.
-func (p *Proxy) Close() error {
-	p.cancel()
-	err := p.listener.Close()
-	p.mu.Lock()
-	for c := range p.conns {
-		_ = c.Close()
-	}
-	p.mu.Unlock()
-	p.wg.Wait()
-	return err
-}
-
-func (p *Proxy) accept() {
-	for {
-		conn, err := p.listener.Accept()
-		if err != nil {
-			return
-		}
-		if !p.track(conn) {
-			return
-		}
-		number := p.connections.Add(1)
-		p.wg.Go(func() {
-			defer p.untrack(conn)
-			p.serve(conn, number)
-		})
-	}
-}
+func (p *Proxy) Close() error { return p.listener.Close() }
 
 // serve connects to the server and carries messages until one side is over.
 func (p *Proxy) serve(client net.Conn, number int64) {
-	server, err := (&net.Dialer{}).DialContext(p.ctx, "tcp", p.upstream)
+	ctx := p.listener.Context()
+	server, err := p.listener.Dial(ctx, p.upstream)
 	if err != nil {
-		reset(client)
+		listener.Reset(client)
 		return
 	}
-	if !p.track(server) {
-		return
-	}
-	defer p.untrack(server)
+	defer p.listener.Release(server)
 	l := &link{proxy: p, number: number, done: make(chan struct{})}
 	defer close(l.done)
 	l.client = l.listen(client, p.protocol.client())
 	l.server = l.listen(server, p.protocol.server())
-	_ = p.protocol.serve(p.ctx, l) // what ended it is one side's business, and was told to the other
-}
-
-// track remembers a connection so that Close can end it.
-func (p *Proxy) track(c net.Conn) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.ctx.Err() != nil {
-		_ = c.Close()
-		return false
-	}
-	p.conns[c] = struct{}{}
-	return true
-}
-
-func (p *Proxy) untrack(c net.Conn) {
-	p.mu.Lock()
-	delete(p.conns, c)
-	p.mu.Unlock()
-	_ = c.Close()
+	_ = p.protocol.serve(ctx, l) // what ended it is one side's business, and was told to the other
 }
 
 func (p *Proxy) count(k Kind) {
