@@ -90,6 +90,34 @@ func testAdmin(t *testing.T, on kind) {
 	})
 }
 
+// TestSQLiteMetrics shows what the driver of SQLite counts by itself.
+func TestSQLiteMetrics(t *testing.T) {
+	t.Parallel()
+	w := open(t, onSQLite)
+	writes := func() (n, commits int) {
+		body := send(t, "GET", w.admin+"/metrics", nil, nil).body
+		for name, value := range map[string]*int{"writes_total": &n, "commits_total": &commits} {
+			_, rest, found := strings.Cut(body, "\nreprise_sqlite_"+name+" ")
+			if _, err := fmt.Sscan(rest, value); !found || err != nil {
+				t.Fatalf("no %s, %v, in\n%s", name, err, body)
+			}
+		}
+		for _, line := range []string{"log_bytes ", "log_renewals_total 0\n", "log_held_seconds 0\n"} {
+			if !strings.Contains(body, "\nreprise_sqlite_"+line) {
+				t.Errorf("no %q in\n%s", line, body)
+			}
+		}
+		return n, commits
+	}
+	before, _ := writes()
+	w.order("a")
+	w.order("b")
+	if !eventually(func() bool { n, commits := writes(); return n >= before+2 && commits > 0 && commits <= n }) {
+		n, commits := writes()
+		t.Errorf("%d writes before two orders, and %d in %d commits after them", before, n, commits)
+	}
+}
+
 func TestLedgerList(t *testing.T) { onEach(t, testLedgerList) }
 
 func testLedgerList(t *testing.T, on kind) {

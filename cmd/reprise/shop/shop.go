@@ -30,6 +30,7 @@ import (
 	"github.com/reprise-go/reprise/ledgerhttp"
 	"github.com/reprise-go/reprise/outbox"
 	"github.com/reprise-go/reprise/store/migrate"
+	"github.com/reprise-go/reprise/store/sqlite"
 )
 
 // Shop is one process of the shop. Several may share a database.
@@ -185,6 +186,9 @@ func (s *Shop) openEvents(ctx context.Context) error {
 	})
 	if err != nil {
 		return err
+	}
+	if d, ok := s.driver.(*sqlite.Driver); ok {
+		s.metrics.registry.MustRegister(sqliteStats{d})
 	}
 	return s.metrics.registry.Register(gauges{s.driver, s.relay})
 }
