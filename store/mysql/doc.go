@@ -23,8 +23,18 @@
 //
 // The driver changes no setting of a connection, and depends on none: not on the
 // isolation level of the session, the SQL mode, the time zone, the character set,
-// parseTime or clientFoundRows. Only autocommit must be on. A readTimeout and a
-// writeTimeout let a request get away from a server that has fallen silent.
+// parseTime or clientFoundRows. Only autocommit and foreign_key_checks must be on.
+// A readTimeout and a writeTimeout let a request get away from a server that has
+// fallen silent.
+//
+// # What it costs
+//
+// A keyed request writes two rows, its claim and its result, and one for each
+// event, and changes none of them afterwards. A row that grows when it is completed
+// costs more than it seems: claims of the same moment are neighbours, the page
+// overflows and is split, and everybody waits for it. The claim and the result are
+// one row in the other stores. Here they were, and the transaction took 1.6 times the
+// server's time and 1.7 times the log.
 //
 // # Durability
 //

@@ -14,14 +14,23 @@ import (
 // entryColumns are read as numbers and bytes, so that it doesn't matter how the
 // DSN has times and character sets converted. They are in the order of
 // record.Columns, and the last one is the server's time.
-const entryColumns = "id, caller, operation, `key`, fingerprint, state, token, status, headers, body, reference, input, " + entryTail
+const entryColumns = "l.id, l.caller, l.operation, l.`key`, l.fingerprint, COALESCE(c.state, 'in_progress'), COALESCE(r.token, l.token), " +
+	"c.status, c.headers, c.body, c.reference, r.input, " + entryTail
 
 // headColumns are entryColumns without what may be large.
-const headColumns = "id, caller, operation, `key`, fingerprint, state, token, status, NULL, NULL, reference, NULL, " + entryTail
+const headColumns = "l.id, l.caller, l.operation, l.`key`, l.fingerprint, COALESCE(c.state, 'in_progress'), COALESCE(r.token, l.token), " +
+	"c.status, NULL, NULL, c.reference, NULL, " + entryTail
 
-const entryTail = "epoch, drives, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', due_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', claimed_at), " +
-	"TIMESTAMPDIFF(MICROSECOND, '1970-01-01', completed_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', expires_at), " +
-	"TIMESTAMPDIFF(MICROSECOND, '1970-01-01', tombstone_until), " + nowMicros
+// The record of an atomic execution is made when it completes; that of a run when it
+// begins.
+const entryTail = "r.epoch, r.drives, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', r.lease_until), " +
+	"TIMESTAMPDIFF(MICROSECOND, '1970-01-01', IF(r.id IS NULL AND c.id IS NOT NULL, c.completed_at, l.claimed_at)), " +
+	"TIMESTAMPDIFF(MICROSECOND, '1970-01-01', c.completed_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', c.expires_at), " +
+	"TIMESTAMPDIFF(MICROSECOND, '1970-01-01', c.tombstone_until), " + nowMicros
+
+// entryTables are where they come from. One statement sees all three as of one
+// moment.
+const entryTables = " FROM reprise_ledger AS l LEFT JOIN reprise_run AS r ON r.id = l.id LEFT JOIN reprise_result AS c ON c.id = l.id "
 
 // nowMicros is the server's time in microseconds since 1970. It is that of the
 // statement's begin, in long transactions too.

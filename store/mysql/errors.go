@@ -23,6 +23,7 @@ const (
 	errDuringWrite = 1180 // an error during COMMIT itself
 	errLockWait    = 1205
 	errDeadlock    = 1213
+	errNoParent    = 1452 // a foreign key refers to nothing
 	errNoWait      = 3572
 )
 
@@ -150,6 +151,8 @@ func committed(err error) error {
 		return classify(err) // by the contract of database/sql nothing was sent
 	case n == 0 && strings.Contains(err.Error(), "packet for query is too large"):
 		return err // refused before it was sent
+	case n == errNoParent && strings.Contains(err.Error(), "reprise_result"):
+		return fmt.Errorf("%w: the claim was gone when it was to be completed: %w", store.ErrCommitUnknown, err)
 	case n == 0 || slices.Contains(unclear, n):
 		return fmt.Errorf("%w: %w", store.ErrCommitUnknown, err)
 	}

@@ -17,22 +17,21 @@ import (
 )
 
 const (
-	findSQL = "SELECT " + entryColumns + " FROM reprise_ledger WHERE id = ?"
+	findSQL = "SELECT " + entryColumns + entryTables + "WHERE l.id = ?"
 
-	claimSQL = "INSERT INTO reprise_ledger (id, caller, operation, `key`, fingerprint, state, token, claimed_at) " +
-		"VALUES (?, ?, ?, ?, ?, 'in_progress', ?, UTC_TIMESTAMP(6))"
+	claimSQL = "INSERT INTO reprise_ledger (id, caller, operation, `key`, fingerprint, token, claimed_at) " +
+		"VALUES (?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6))"
 
-	// The record of an atomic execution is made when it completes. LAST_INSERT_ID
-	// carries the server's time in the answer, which has a place for one number.
-	completeSQL = "UPDATE reprise_ledger SET state = ?, status = ?, headers = ?, body = ?, reference = ?, " +
-		"claimed_at = IF(epoch = 0, UTC_TIMESTAMP(6), claimed_at), completed_at = UTC_TIMESTAMP(6), " +
-		"expires_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, tombstone_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, " +
-		"due_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND " +
-		"WHERE id = ? AND epoch = ? AND state = 'in_progress' AND LAST_INSERT_ID(" + nowMicros + ") > 0"
+	// LAST_INSERT_ID carries the server's time in the answer, which has a place for
+	// one number.
+	completeSQL = "INSERT INTO reprise_result (id, state, status, headers, body, reference, completed_at, expires_at, tombstone_until, due_at) " +
+		"VALUES (?, ?, IF(LAST_INSERT_ID(" + nowMicros + ") > 0, ?, 0), ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, " +
+		"UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND)"
 
 	// forgetSQL deletes what is past its tombstone.
-	forgetSQL = "DELETE FROM reprise_ledger WHERE id = ? AND state IN ('completed', 'tombstone') AND tombstone_until <= UTC_TIMESTAMP(6)"
-	stepsSQL  = "DELETE FROM reprise_step WHERE ledger_id = ?"
+	forgetSQL = "DELETE l FROM reprise_ledger AS l JOIN reprise_result AS c ON c.id = l.id " +
+		"WHERE l.id = ? AND c.state IN ('completed', 'tombstone') AND c.tombstone_until <= UTC_TIMESTAMP(6)"
+	stepsSQL = "DELETE FROM reprise_step WHERE ledger_id = ?"
 )
 
 // errForgotten says that the claim met a record that is past its tombstone.
@@ -120,9 +119,6 @@ func (s *session) store(e *store.Entry, c store.Completion) ([]string, error) {
 
 // executed is the record of an execution whose transaction was committed.
 func (s *session) executed(e store.Entry, c store.Completion) (store.Entry, bool, error) {
-	if s.ended.affected[s.claimed] != 1 {
-		return store.Entry{}, false, fmt.Errorf("%w: the claim was gone when it was to be completed", store.ErrCommitUnknown)
-	}
 	e.CompletedAt = record.Time(s.ended.last(s.claimed))
 	e.ClaimedAt = e.CompletedAt
 	body, tombstone := record.Lifetimes(c)
@@ -135,14 +131,10 @@ func (s *session) claim(c store.Claim, forgotten bool) []string {
 	id, i := c.Intent.ID(), c.Intent
 	statements := s.d.server.begin()
 	if forgotten {
-		statements = append(statements, s.d.server.impatient(id[:], render(forgetSQL, id[:]))...)
+		statements = append(statements, s.d.server.impatient("reprise_ledger", id[:], render(forgetSQL, id[:]))...)
 	}
-	statements = append(statements, s.d.server.impatient(id[:], render(claimSQL, id[:],
+	return append(statements, s.d.server.impatient("reprise_ledger", id[:], render(claimSQL, id[:],
 		string(i.Caller), string(i.Operation), string(i.Key), i.Fingerprint[:], c.Token[:]))...)
-	if forgotten {
-		statements = append(statements, render(stepsSQL, id[:]))
-	}
-	return statements
 }
 
 // lostClaim finds out what was in the way of a claim: a record, which is the
@@ -181,7 +173,7 @@ func (s *session) inFlight(ctx context.Context, i reprise.Intent) (store.Entry, 
 		e, _, err = scanEntry(row)
 		return err
 	}, "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED",
-		render("SELECT "+headColumns+" FROM reprise_ledger WHERE id = ?", id[:]))
+		render("SELECT "+headColumns+entryTables+"WHERE l.id = ?", id[:]))
 	if err != nil {
 		return store.Entry{}, classify(err)
 	}
@@ -201,8 +193,8 @@ func completion(e store.Entry, c store.Completion) ([]string, error) {
 	if e.State == reprise.StateTombstone {
 		next = tombstone
 	}
-	return []string{render(completeSQL, string(e.State), e.Result.Status, header(record.EncodeHeader(e.Result.Header)), e.Result.Body, e.Result.Reference,
-		body, tombstone, next, e.ID[:], e.Epoch)}, nil
+	return []string{render(completeSQL, e.ID[:], string(e.State), e.Result.Status, header(record.EncodeHeader(e.Result.Header)),
+		e.Result.Body, e.Result.Reference, body, tombstone, next)}, nil
 }
 
 // fit refuses what would not fit into its column.
@@ -277,16 +269,18 @@ func (d *Driver) Entries(ctx context.Context, f store.EntryFilter) ([]store.Entr
 	if limit < 1 || limit > 1000 {
 		return nil, fmt.Errorf("mysql: EntryFilter.Limit is %d; it is 1 to 1000", f.Limit)
 	}
-	query := render("SELECT "+headColumns+" FROM reprise_ledger WHERE id > ? "+
-		"AND NOT (state IN ('completed', 'tombstone') AND tombstone_until <= UTC_TIMESTAMP(6))", f.After[:])
+	query := render("SELECT "+headColumns+entryTables+"WHERE l.id > ? "+
+		"AND (c.id IS NULL OR c.state = 'unsettled' OR c.tombstone_until > UTC_TIMESTAMP(6))", f.After[:])
 	switch f.State {
 	case "":
 	case reprise.StateTombstone:
-		query += " AND (state = 'tombstone' OR state = 'completed' AND expires_at <= UTC_TIMESTAMP(6))"
+		query += " AND (c.state = 'tombstone' OR c.state = 'completed' AND c.expires_at <= UTC_TIMESTAMP(6))"
 	case reprise.StateCompleted:
-		query += " AND state = 'completed' AND expires_at > UTC_TIMESTAMP(6)"
+		query += " AND c.state = 'completed' AND c.expires_at > UTC_TIMESTAMP(6)"
+	case reprise.StateInProgress:
+		query += " AND c.id IS NULL"
 	default:
-		query += render(" AND state = ?", string(f.State))
+		query += render(" AND c.state = ?", string(f.State))
 	}
-	return d.entries(ctx, query+render(" ORDER BY id LIMIT ?", limit))
+	return d.entries(ctx, query+render(" ORDER BY l.id LIMIT ?", limit))
 }

@@ -29,7 +29,8 @@ func (d *Driver) Purge(ctx context.Context, limit int) (changed int, err error) 
 		}
 		if len(expired) > 0 {
 			_, err := s.run(ctx, "DELETE FROM reprise_step WHERE ledger_id IN ("+list(expired)+")",
-				"UPDATE reprise_ledger SET state = 'tombstone', headers = NULL, body = NULL, input = NULL, due_at = tombstone_until "+
+				"UPDATE reprise_run SET input = NULL WHERE id IN ("+list(expired)+")",
+				"UPDATE reprise_result SET state = 'tombstone', headers = NULL, body = NULL, due_at = tombstone_until "+
 					"WHERE id IN ("+list(expired)+")")
 			if err != nil {
 				return classify(err)
@@ -60,7 +61,7 @@ func (d *Driver) Purge(ctx context.Context, limit int) (changed int, err error) 
 
 // due selects records of one state whose time has come.
 func due(state string, limit int) string {
-	return render("SELECT id FROM reprise_ledger FORCE INDEX (reprise_ledger_due) WHERE state = ? AND due_at <= UTC_TIMESTAMP(6) "+
+	return render("SELECT id FROM reprise_result FORCE INDEX (reprise_result_due) WHERE state = ? AND due_at <= UTC_TIMESTAMP(6) "+
 		"ORDER BY due_at LIMIT ? FOR UPDATE SKIP LOCKED", state, limit)
 }
 

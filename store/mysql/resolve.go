@@ -50,7 +50,7 @@ func (d *Driver) Resolve(ctx context.Context, i reprise.Intent) (e store.Entry, 
 func (s *session) resolve(ctx context.Context, i reprise.Intent) (found bool, e store.Entry, err error) {
 	id := i.ID()
 	s.open = true
-	_, err = s.run(ctx, s.d.server.begin(render("SELECT COUNT(*) FROM reprise_ledger WHERE id = ? FOR UPDATE NOWAIT", id[:]))...)
+	_, err = s.run(ctx, s.d.server.begin(render("SELECT COUNT(*) FROM reprise_ledger AS l LEFT JOIN reprise_run AS r ON r.id = l.id WHERE l.id = ? FOR UPDATE NOWAIT", id[:]))...)
 	if n := number(err); n == errLockWait || n == errNoWait {
 		return false, e, fmt.Errorf("%w: %w", store.ErrBusy, err)
 	}

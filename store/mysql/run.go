@@ -20,16 +20,20 @@ import (
 const (
 	// The epoch of a new run is the time, so that a run that was forgotten and began
 	// again never meets an owner from its former life.
-	beginSQL = "INSERT INTO reprise_ledger (id, caller, operation, `key`, fingerprint, state, token, input, epoch, drives, claimed_at, due_at) " +
-		"VALUES (?, ?, ?, ?, ?, 'in_progress', ?, ?, LAST_INSERT_ID(" + nowMicros + "), 1, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND)"
+	beginSQL = "INSERT INTO reprise_run (id, token, input, epoch, drives, lease_until) SELECT id, token, ?, " +
+		"LAST_INSERT_ID(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', claimed_at)), 1, claimed_at + INTERVAL ? MICROSECOND " +
+		"FROM reprise_ledger WHERE id = ?"
 
-	takeSQL = "UPDATE reprise_ledger SET token = ?, epoch = epoch + 1, drives = drives + 1, " +
-		"due_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND " +
-		"WHERE id = ? AND state = 'in_progress' AND due_at <= UTC_TIMESTAMP(6)"
+	takeSQL = "UPDATE reprise_run SET token = ?, epoch = epoch + 1, drives = drives + 1, " +
+		"lease_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND " +
+		"WHERE id = ? AND lease_until <= UTC_TIMESTAMP(6)"
 
 	// renewSQL extends a lease, and is the fence in front of every write of a run.
-	renewSQL = "UPDATE reprise_ledger SET due_at = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND " +
-		"WHERE id = ? AND epoch = ? AND state = 'in_progress'"
+	renewSQL = "UPDATE reprise_run SET lease_until = UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND " +
+		"WHERE id = ? AND epoch = ? AND lease_until IS NOT NULL"
+
+	// endSQL ends the lease of a run that gets its result.
+	endSQL = "UPDATE reprise_run SET lease_until = NULL WHERE id = ?"
 )
 
 // Begin implements store.Runs.
@@ -56,17 +60,12 @@ func (d *Driver) Begin(ctx context.Context, c store.Claim, input []byte, lease t
 func (s *session) begin(ctx context.Context, c store.Claim, input []byte, lease time.Duration, forgotten bool) (e store.Entry, owned bool, err error) {
 	failpoint.Hit("mysql/before-claim")
 	id, i := c.Intent.ID(), c.Intent
-	var statements []string
-	if forgotten {
-		statements = s.d.server.impatient(id[:], render(forgetSQL, id[:]))
+	statements := append(s.claim(c, forgotten), render(beginSQL, input, lease, id[:]))
+	if err := ctx.Err(); err != nil {
+		return store.Entry{}, false, err
 	}
-	statements = append(statements, s.d.server.impatient(id[:], render(beginSQL, id[:],
-		string(i.Caller), string(i.Operation), string(i.Key), i.Fingerprint[:], c.Token[:], input, lease))...)
-	inserted := s.d.server.beginLen() + len(statements) - 1
-	if forgotten {
-		statements = append(statements, render(stepsSQL, id[:]))
-	}
-	a, err := s.write(statements...)
+	s.open = true
+	a, err := s.commit(statements...)
 	if err != nil {
 		e, err = s.lostClaim(ctx, i, err)
 		if err != nil || e.State != reprise.StateInProgress || e.Intent.Fingerprint != i.Fingerprint {
@@ -74,7 +73,7 @@ func (s *session) begin(ctx context.Context, c store.Claim, input []byte, lease 
 		}
 		return s.takeLapsed(ctx, e, c.Token, lease)
 	}
-	at := record.Time(a.last(inserted))
+	at := record.Time(a.last(len(statements) - 1))
 	return store.Entry{
 		ID: id, Intent: i, State: reprise.StateInProgress, Token: c.Token, Input: slices.Clone(input),
 		Epoch: at.UnixMicro(), LeaseUntil: later(at, lease), Drives: 1, ClaimedAt: at,
@@ -96,8 +95,8 @@ func (s *session) takeLapsed(ctx context.Context, before store.Entry, token stor
 func (s *session) take(ctx context.Context, id reprise.IntentID, token store.Token, lease time.Duration) (e store.Entry, err error) {
 	s.open = true
 	taken := false
-	statements := append(s.d.server.begin(s.d.server.impatient(id[:], render(takeSQL, token[:], lease, id[:]))...),
-		render(findSQL+" AND token = ?", id[:], token[:]))
+	statements := append(s.d.server.begin(s.d.server.impatient("reprise_run", id[:], render(takeSQL, token[:], lease, id[:]))...),
+		render(findSQL+" AND r.token = ?", id[:], token[:]))
 	err = s.rows(ctx, func(row []driver.Value) (err error) {
 		e, _, err = scanEntry(row)
 		taken = true
@@ -215,11 +214,11 @@ func (s *session) phaseWrites(ctx context.Context, o store.Ownership, w store.Ph
 	if err != nil {
 		return nil, err
 	}
-	statements = append(statements, last...)
+	statements = append(append(statements, last...), render(endSQL, o.ID[:]))
 	if e.State == reprise.StateTombstone {
 		// Input and steps hold requests, and answers of other systems; a tombstone
 		// doesn't keep them.
-		statements = append(statements, render(stepsSQL, o.ID[:]), render("UPDATE reprise_ledger SET input = NULL WHERE id = ?", o.ID[:]))
+		statements = append(statements, render(stepsSQL, o.ID[:]), render("UPDATE reprise_run SET input = NULL WHERE id = ?", o.ID[:]))
 	}
 	return statements, nil
 }
@@ -264,6 +263,6 @@ func (d *Driver) Steps(ctx context.Context, id reprise.IntentID) ([]store.Step, 
 
 // Lapsed implements store.Runs.
 func (d *Driver) Lapsed(ctx context.Context, after reprise.IntentID, limit int) ([]store.Entry, error) {
-	return d.entries(ctx, render("SELECT "+entryColumns+" FROM reprise_ledger "+
-		"WHERE state = 'in_progress' AND due_at <= UTC_TIMESTAMP(6) AND id > ? ORDER BY id LIMIT ?", after[:], limit))
+	return d.entries(ctx, render("SELECT "+entryColumns+entryTables+
+		"WHERE r.lease_until <= UTC_TIMESTAMP(6) AND r.id > ? ORDER BY r.id LIMIT ?", after[:], limit))
 }

@@ -41,7 +41,7 @@ func inspect(ctx context.Context, db *sql.DB) (s server, err error) {
 		name := c.Text()
 		v[name] = c.Text()
 		return c.Err()
-	}, "SHOW VARIABLES WHERE Variable_name IN ('version', 'autocommit', 'wsrep_on', 'log_bin', 'binlog_format')")
+	}, "SHOW VARIABLES WHERE Variable_name IN ('version', 'autocommit', 'foreign_key_checks', 'wsrep_on', 'log_bin', 'binlog_format')")
 	if err != nil {
 		return s, fmt.Errorf("mysql: asking the server for its settings: %w", classify(err))
 	}
@@ -81,6 +81,9 @@ func (s server) check(v map[string]string) error {
 	case v["autocommit"] != "ON":
 		return errors.New("mysql: the sessions don't autocommit, so that a look-up would begin a transaction and see an old state for as long as that lasts; " +
 			"leave autocommit at its default in the DSN and on the server")
+	case v["foreign_key_checks"] != "ON":
+		return errors.New("mysql: the sessions don't check foreign keys, by which a result is kept from standing without its claim; " +
+			"leave foreign_key_checks at its default in the DSN and on the server")
 	case v["log_bin"] == "ON" && v["binlog_format"] == "STATEMENT":
 		return errors.New("mysql: binlog_format is STATEMENT, which refuses writes at READ COMMITTED; set it to ROW or MIXED")
 	case s.galera && !s.mariadb:
@@ -113,12 +116,12 @@ func (s server) read(query string) string {
 	return query
 }
 
-// impatient makes a statement that changes the row of one intent fail at once
+// impatient makes a statement that changes one intent's row of table fail at once
 // if another transaction holds that row, instead of waiting with a connection
 // in its hand (rule L11). In MySQL a look that does the same goes before it.
-func (s server) impatient(id []byte, query string) []string {
+func (s server) impatient(table string, id []byte, query string) []string {
 	if s.mariadb {
 		return []string{"SET STATEMENT innodb_lock_wait_timeout = 0 FOR " + query}
 	}
-	return []string{render("SELECT COUNT(*) FROM reprise_ledger WHERE id = ? INTO @reprise FOR UPDATE NOWAIT", id), query}
+	return []string{render("SELECT COUNT(*) FROM "+table+" WHERE id = ? INTO @reprise FOR UPDATE NOWAIT", id), query}
 }

@@ -134,12 +134,17 @@ func (s *service[TTx]) payment(ctx context.Context, run *ledger.Run[TTx]) error 
 
 // counts says how effects are counted, and want how many there are when an order
 // was executed once. Records that are not completed are unfinished.
-func counts(operation string) (queries map[string]string, want crash.Effects) {
+// On MariaDB a record's result is in a table of its own.
+func counts(driver, operation string) (queries map[string]string, want crash.Effects) {
 	queries = map[string]string{
 		"order":      "SELECT COUNT(*) FROM orders WHERE ref = :ref",
 		"event":      "SELECT COUNT(*) FROM reprise_outbox WHERE subject = :ref",
 		"record":     "SELECT COUNT(*) FROM reprise_ledger l WHERE l.key = :key AND state = 'completed'",
 		"unfinished": "SELECT COUNT(*) FROM reprise_ledger l WHERE l.key = :key AND state <> 'completed'",
+	}
+	if driver == "mysql" {
+		records := "SELECT COUNT(*) FROM reprise_ledger l LEFT JOIN reprise_result r ON r.id = l.id AND r.state = 'completed' WHERE l.key = :key AND r.id IS "
+		queries["record"], queries["unfinished"] = records+"NOT NULL", records+"NULL"
 	}
 	want = crash.Effects{"order": 1, "event": 1, "record": 1}
 	if operation == stagedMode {

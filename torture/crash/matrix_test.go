@@ -53,7 +53,7 @@ func openShared(t *testing.T) *database {
 func (s subject) service(t *testing.T, operation string) (*database, *crash.Wire) {
 	t.Helper()
 	d := s.open(t)
-	queries, want := counts(operation)
+	queries, want := counts(d.driver, operation)
 	return d, d.subject(s.program+" "+operation, queries, want)
 }
 

@@ -90,7 +90,7 @@ func newFile(t *testing.T, operation string) *file {
 	name := filepath.Join(t.TempDir(), "shop.db")
 	d := openDatabase(t, "sqlite", name, "")
 	d.migrateUp(t, openSQLite)
-	queries, want := counts(operation)
+	queries, want := counts(d.driver, operation)
 	return &file{database: d, operation: operation, queries: queries, want: want}
 }
 

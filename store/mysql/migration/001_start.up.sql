@@ -9,29 +9,47 @@ CREATE TABLE IF NOT EXISTS reprise_migration (
     applied_at DATETIME(6)    NOT NULL
 ) ENGINE=InnoDB;
 
+-- A record is a row for each thing that happens to an intent, so that none has to
+-- grow: a row that does moves its neighbours, and here the neighbours are the
+-- claims of the same moment. Its claim is the row that keeps out all others; what
+-- is deleted here is gone everywhere.
 CREATE TABLE IF NOT EXISTS reprise_ledger (
-    id              BINARY(16)      NOT NULL PRIMARY KEY, -- over (caller, operation, key); in the order of time for UUIDv7 keys
-    caller          VARBINARY(1024) NOT NULL,
-    operation       VARBINARY(1024) NOT NULL,
-    `key`           VARBINARY(255)  NOT NULL,
-    fingerprint     VARBINARY(64)   NOT NULL,
-    state           ENUM('in_progress', 'completed', 'unsettled', 'tombstone') NOT NULL,
-    token           BINARY(16)      NOT NULL, -- of the attempt that wrote the row
-    status          SMALLINT        NOT NULL DEFAULT 0,
+    id          BINARY(16)      NOT NULL PRIMARY KEY, -- over (caller, operation, key); in the order of time for UUIDv7 keys
+    caller      VARBINARY(1024) NOT NULL,
+    operation   VARBINARY(1024) NOT NULL,
+    `key`       VARBINARY(255)  NOT NULL,
+    fingerprint VARBINARY(64)   NOT NULL,
+    token       BINARY(16)      NOT NULL, -- of the attempt that wrote the row
+    claimed_at  DATETIME(6)     NOT NULL
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
+
+-- The result; an intent without one is in progress. It refers to the claim, so
+-- that none can be stored when that has been rolled back behind the driver's back.
+CREATE TABLE IF NOT EXISTS reprise_result (
+    id              BINARY(16)      NOT NULL PRIMARY KEY,
+    state           ENUM('completed', 'unsettled', 'tombstone') NOT NULL,
+    status          SMALLINT        NOT NULL,
     headers         LONGBLOB,                 -- JSON; each character stands for one byte
     body            LONGBLOB,                 -- empty is not NULL: NULL is gone
-    reference       VARBINARY(4096) NOT NULL DEFAULT '',
-    input           LONGBLOB,
-    epoch           BIGINT          NOT NULL DEFAULT 0,
-    drives          INT             NOT NULL DEFAULT 0,
-    claimed_at      DATETIME(6)     NOT NULL,
-    completed_at    DATETIME(6),
+    reference       VARBINARY(4096) NOT NULL,
+    completed_at    DATETIME(6)     NOT NULL,
     expires_at      DATETIME(6),
     tombstone_until DATETIME(6),
-    -- What comes next: the end of the lease, of the body, or of the tombstone. NULL
-    -- is nothing.
-    due_at          DATETIME(6),
-    KEY reprise_ledger_due (state, due_at)
+    due_at          DATETIME(6),              -- what comes next: the end of the body, or of the tombstone
+    KEY reprise_result_due (state, due_at),
+    CONSTRAINT reprise_result_claim FOREIGN KEY (id) REFERENCES reprise_ledger (id) ON DELETE CASCADE
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
+
+-- What a staged run has beside its claim.
+CREATE TABLE IF NOT EXISTS reprise_run (
+    id          BINARY(16)  NOT NULL PRIMARY KEY,
+    token       BINARY(16)  NOT NULL, -- of the attempt that owns it, or was the last to
+    epoch       BIGINT      NOT NULL,
+    drives      INT         NOT NULL,
+    lease_until DATETIME(6),          -- NULL when it has its result
+    input       LONGBLOB,
+    KEY reprise_run_lease (lease_until),
+    CONSTRAINT reprise_run_claim FOREIGN KEY (id) REFERENCES reprise_ledger (id) ON DELETE CASCADE
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 
 CREATE TABLE IF NOT EXISTS reprise_step (
@@ -43,7 +61,8 @@ CREATE TABLE IF NOT EXISTS reprise_step (
     request   LONGBLOB,
     outcome   VARBINARY(32)   NOT NULL,
     response  LONGBLOB,
-    UNIQUE KEY reprise_step_name (ledger_id, name)
+    UNIQUE KEY reprise_step_name (ledger_id, name),
+    CONSTRAINT reprise_step_claim FOREIGN KEY (ledger_id) REFERENCES reprise_ledger (id) ON DELETE CASCADE
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 
 -- Every message that is kept is one row. A waiting one has a positive id. One
