@@ -39,8 +39,8 @@ func run() int {
 	}
 	asJSON := flags.Bool("json", false, "one JSON object per row")
 	runs := flags.Int("runs", 5, "rounds, of which the median counts")
-	rows := flags.Int("rows", 10_000_000, "size of the large ledger of growth")
-	only := flags.String("only", "", "of peers and of store, only the things whose names contain one of these texts")
+	rows := flags.Int("rows", 0, "size of the large ledger of growth (default 10 million on PostgreSQL, 1 million on the others)")
+	only := flags.String("only", "", "of growth, peers and store, only the things whose names contain one of these texts")
 	if len(os.Args) > 1 && os.Args[1] == "hold" {
 		if err := runHold(context.Background(), os.Args[2:]); err != nil {
 			fmt.Fprintf(os.Stderr, "error: %v\n", err)
@@ -52,7 +52,7 @@ func run() int {
 		flags.Usage()
 		return 3
 	}
-	if err := flags.Parse(os.Args[2:]); err != nil || *runs < 1 || *rows < 2*fewRows {
+	if err := flags.Parse(os.Args[2:]); err != nil || *runs < 1 || *rows != 0 && *rows < 2*fewRows {
 		flags.Usage()
 		return 3
 	}

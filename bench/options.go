@@ -13,7 +13,7 @@ import (
 type options struct {
 	// runs is the number of rounds, of which the median counts.
 	runs int
-	// rows is the size of the large ledger of "growth".
+	// rows is the size of the large ledger of "growth", 0 the usual one.
 	rows int
 	// only, if not empty, names the things to measure; baselines are always measured.
 	only []string
@@ -22,6 +22,14 @@ type options struct {
 // chosen reports whether name is to be measured.
 func (o options) chosen(name string) bool {
 	return len(o.only) == 0 || slices.ContainsFunc(o.only, func(s string) bool { return strings.Contains(name, s) })
+}
+
+// size is the number of rows of a ledger that usually has so many.
+func (o options) size(usual int) int {
+	if o.rows != 0 {
+		return o.rows
+	}
+	return usual
 }
 
 // progress tells a human what is going on; rows go to standard output.
