@@ -72,6 +72,7 @@ func newMariaDB(o MariaDBOptions) (*MariaDB, error) {
 		"bind-address":            "127.0.0.1",
 		"character-set-server":    "utf8mb4", // As Debian has it.
 		"collation-server":        "utf8mb4_general_ci",
+		"connect-timeout":         "300", // On a machine that is too busy to answer in 10 s.
 		"innodb-buffer-pool-size": "64M",
 		"innodb-log-file-size":    "48M",
 		"max-connections":         "300",

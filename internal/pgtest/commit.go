@@ -59,7 +59,6 @@ func CommitUnknown[TTx any](t *testing.T, h Harness[TTx]) {
 }
 
 func commitUnknown[TTx any](t *testing.T, h Harness[TTx], do func(*Link, []byte), kept int) {
-	t.Helper()
 	s, see, p := proxied(t, h)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -113,7 +112,6 @@ func ResolveWaits[TTx any](t *testing.T, h Harness[TTx]) {
 }
 
 func resolveWaits[TTx any](t *testing.T, h Harness[TTx], arrives bool) {
-	t.Helper()
 	s, see, p := proxied(t, h)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -74,11 +74,11 @@ func DurableReplay[TTx any](t *testing.T, h Harness[TTx]) {
 }
 
 func replayOfUnconfirmed[TTx any](t *testing.T, h Harness[TTx], durable bool) {
-	t.Helper()
 	pair := startPair(t)
 	dsn, o := pair.Primary.DSN("postgres"), Options{DurableReplay: durable}
 	see := observe(t, dsn)
 	s, other := h.open(t, dsn, o, nil), h.open(t, dsn, o, nil)
+	t.Cleanup(func() { _ = pair.Primary.Kill() }) // Lets a test that failed half way end.
 	if _, err := s.do("confirmed"); err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,16 @@ func replayOfUnconfirmed[TTx any](t *testing.T, h Harness[TTx], durable bool) {
 
 	if durable {
 		// Both look for the record, find it, and now wait as the COMMIT did.
-		see.eventually("both answers wait for the standby", func() bool { return see.number("SELECT count(*) "+waiting) == 2 })
+		see.eventually("both answers wait for the standby", func() bool {
+			select {
+			case <-first.done:
+				t.Fatalf("the attempt did not wait for the standby: %+v, %v", first.answer, first.err)
+			case <-repeat.done:
+				t.Fatalf("its repeat did not wait for the standby: %+v, %v", repeat.answer, repeat.err)
+			default:
+			}
+			return see.number("SELECT count(*) "+waiting) == 2
+		})
 	} else if !first.acknowledged() || !repeat.acknowledged() {
 		t.Errorf("the hazard is not there: %v and %v", first.err, repeat.err)
 	}
@@ -145,7 +154,6 @@ func DurableReplayBesideFailover[TTx any](t *testing.T, h Harness[TTx]) {
 }
 
 func replacedServer[TTx any](t *testing.T, h Harness[TTx], number int) {
-	t.Helper()
 	before, after := dbtest.PostgresDatabase(t), dbtest.PostgresDatabase(t)
 	if _, err := h.open(t, before, Options{}, nil).do("k"); err != nil {
 		t.Fatal(err)

@@ -29,7 +29,6 @@ func HotKey[TTx any](t *testing.T, h Harness[TTx]) {
 }
 
 func hotKey[TTx any](t *testing.T, h Harness[TTx], processes int) {
-	t.Helper()
 	const duplicates, others = 500, 100
 	dsn := dbtest.PostgresDatabase(t)
 	see := observe(t, dsn)

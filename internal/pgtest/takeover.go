@@ -79,7 +79,6 @@ func Takeover[TTx any](t *testing.T, h Harness[TTx]) {
 }
 
 func takeover[TTx any](t *testing.T, h Harness[TTx], statement string) {
-	t.Helper()
 	dsn := dbtest.PostgresDatabase(t)
 	see := observe(t, dsn)
 	// What a staged run would have to wait for is longer than any test.

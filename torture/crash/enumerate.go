@@ -17,7 +17,8 @@ type Options struct {
 	// Workers is how many runs are made at the same time. Defaults to 4.
 	Workers int
 	// Patience is after how long an intent that does not succeed counts as stuck. It
-	// must be far longer than any lease, lock or pause. Defaults to 30 s.
+	// must be far longer than any lease, lock or pause, on a machine that is busy too.
+	// Defaults to 5 min.
 	Patience time.Duration
 }
 
@@ -26,7 +27,7 @@ func (o Options) withDefaults() Options {
 		o.Workers = 4
 	}
 	if o.Patience == 0 {
-		o.Patience = 30 * time.Second
+		o.Patience = 5 * time.Minute
 	}
 	return o
 }

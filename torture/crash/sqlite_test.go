@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	_ "modernc.org/sqlite"
 
@@ -59,7 +60,8 @@ func init() {
 }
 
 func openSQLite(ctx context.Context, db *sql.DB) (sqlDriver, error) {
-	return sqlite.New(ctx, db, nil)
+	// Patience is for what hangs, not for what is slow.
+	return sqlite.New(ctx, db, &sqlite.Options{BusyTimeout: time.Minute})
 }
 
 // begins is a program whose first attempt lets the boundaries count.
