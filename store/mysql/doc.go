@@ -23,9 +23,8 @@
 //
 // The driver changes no setting of a connection, and depends on none: not on the
 // isolation level of the session, the SQL mode, the time zone, the character set,
-// parseTime or clientFoundRows. Only autocommit and foreign_key_checks must be on.
-// A readTimeout and a writeTimeout let a request get away from a server that has
-// fallen silent.
+// parseTime or clientFoundRows. Only autocommit must be on. A readTimeout and a
+// writeTimeout let a request get away from a server that has fallen silent.
 //
 // # What it costs
 //

@@ -18,12 +18,12 @@ import (
 
 // Error numbers of MySQL and MariaDB that are told apart here.
 const (
+	errNotNull     = 1048
 	errDuplicate   = 1062
 	errNoSuchTable = 1146
 	errDuringWrite = 1180 // an error during COMMIT itself
 	errLockWait    = 1205
 	errDeadlock    = 1213
-	errNoParent    = 1452 // a foreign key refers to nothing
 	errNoWait      = 3572
 )
 
@@ -151,7 +151,7 @@ func committed(err error) error {
 		return classify(err) // by the contract of database/sql nothing was sent
 	case n == 0 && strings.Contains(err.Error(), "packet for query is too large"):
 		return err // refused before it was sent
-	case n == errNoParent && strings.Contains(err.Error(), "reprise_result"):
+	case n == errNotNull && strings.Contains(err.Error(), "'status'"):
 		return fmt.Errorf("%w: the claim was gone when it was to be completed: %w", store.ErrCommitUnknown, err)
 	case n == 0 || slices.Contains(unclear, n):
 		return fmt.Errorf("%w: %w", store.ErrCommitUnknown, err)

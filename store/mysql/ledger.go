@@ -23,13 +23,14 @@ const (
 		"VALUES (?, ?, ?, ?, ?, ?, UTC_TIMESTAMP(6))"
 
 	// LAST_INSERT_ID carries the server's time in the answer, which has a place for
-	// one number.
+	// one number. See server.guarded for the status.
 	completeSQL = "INSERT INTO reprise_result (id, state, status, headers, body, reference, completed_at, expires_at, tombstone_until, due_at) " +
-		"VALUES (?, ?, IF(LAST_INSERT_ID(" + nowMicros + ") > 0, ?, 0), ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, " +
+		"VALUES (?, ?, %s, ?, ?, ?, UTC_TIMESTAMP(6), UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, " +
 		"UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND, UTC_TIMESTAMP(6) + INTERVAL ? MICROSECOND)"
 
 	// forgetSQL deletes what is past its tombstone.
-	forgetSQL = "DELETE l FROM reprise_ledger AS l JOIN reprise_result AS c ON c.id = l.id " +
+	forgetSQL = "DELETE l, c, r, s FROM reprise_ledger AS l JOIN reprise_result AS c ON c.id = l.id " +
+		"LEFT JOIN reprise_run AS r ON r.id = l.id LEFT JOIN reprise_step AS s ON s.ledger_id = l.id " +
 		"WHERE l.id = ? AND c.state IN ('completed', 'tombstone') AND c.tombstone_until <= UTC_TIMESTAMP(6)"
 	stepsSQL = "DELETE FROM reprise_step WHERE ledger_id = ?"
 )
@@ -114,7 +115,7 @@ func (s *session) execute(ctx context.Context, c store.Claim, forgotten bool, do
 func (s *session) store(e *store.Entry, c store.Completion) ([]string, error) {
 	failpoint.Hit("mysql/before-result")
 	record.Complete(e, c)
-	return completion(*e, c)
+	return s.d.server.completion(*e, c)
 }
 
 // executed is the record of an execution whose transaction was committed.
@@ -184,7 +185,7 @@ func (s *session) inFlight(ctx context.Context, i reprise.Intent) (store.Entry, 
 }
 
 // completion is the statement that stores a result.
-func completion(e store.Entry, c store.Completion) ([]string, error) {
+func (s server) completion(e store.Entry, c store.Completion) ([]string, error) {
 	if err := fits("a reference", 4096, e.Result.Reference); err != nil {
 		return nil, err
 	}
@@ -193,7 +194,7 @@ func completion(e store.Entry, c store.Completion) ([]string, error) {
 	if e.State == reprise.StateTombstone {
 		next = tombstone
 	}
-	return []string{render(completeSQL, e.ID[:], string(e.State), e.Result.Status, header(record.EncodeHeader(e.Result.Header)),
+	return []string{render(fmt.Sprintf(completeSQL, s.guarded(e)), e.ID[:], string(e.State), header(record.EncodeHeader(e.Result.Header)),
 		e.Result.Body, e.Result.Reference, body, tombstone, next)}, nil
 }
 

@@ -24,7 +24,6 @@ func TestNew(t *testing.T) {
 	for name, bad := range map[string]struct{ dsn, says string }{
 		"no database":     {server, "names no database"},
 		"no autocommit":   {dsn + "?autocommit=0", "autocommit"},
-		"no foreign keys": {dsn + "?foreign_key_checks=0", "foreign_key_checks"},
 		"nobody listens":  {"root@tcp(127.0.0.1:1)/x", "can't be reached"},
 		"another account": {strings.Replace(dsn, "root@", "nobody:secret@", 1), "can't be reached"},
 	} {

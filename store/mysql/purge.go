@@ -44,7 +44,9 @@ func (d *Driver) Purge(ctx context.Context, limit int) (changed int, err error) 
 		}
 		var last []string
 		if len(ended) > 0 {
-			last = append(last, "DELETE FROM reprise_ledger WHERE id IN ("+list(ended)+")")
+			for _, table := range []string{"reprise_result", "reprise_run", "reprise_ledger"} {
+				last = append(last, "DELETE FROM "+table+" WHERE id IN ("+list(ended)+")")
+			}
 		}
 		if len(expired)+len(ended) == 0 {
 			return nil // and is rolled back

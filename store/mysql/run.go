@@ -164,7 +164,7 @@ func (d *Driver) Withdraw(ctx context.Context, o store.Ownership) error {
 		if steps > 0 {
 			return errors.New("mysql: the run has recorded steps and can't be withdrawn; let it be completed")
 		}
-		_, err = s.commit(render("DELETE FROM reprise_ledger WHERE id = ?", o.ID[:]))
+		_, err = s.commit(render("DELETE FROM reprise_run WHERE id = ?", o.ID[:]), render("DELETE FROM reprise_ledger WHERE id = ?", o.ID[:]))
 		return err
 	})
 }
@@ -210,7 +210,7 @@ func (s *session) phaseWrites(ctx context.Context, o store.Ownership, w store.Ph
 	}
 	e := store.Entry{ID: o.ID, Epoch: o.Epoch}
 	record.Complete(&e, *w.Complete)
-	last, err := completion(e, *w.Complete)
+	last, err := s.d.server.completion(e, *w.Complete)
 	if err != nil {
 		return nil, err
 	}

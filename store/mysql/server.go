@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/reprise-go/reprise/store"
 	"github.com/reprise-go/reprise/store/internal/record"
 )
 
@@ -41,7 +42,7 @@ func inspect(ctx context.Context, db *sql.DB) (s server, err error) {
 		name := c.Text()
 		v[name] = c.Text()
 		return c.Err()
-	}, "SHOW VARIABLES WHERE Variable_name IN ('version', 'autocommit', 'foreign_key_checks', 'wsrep_on', 'log_bin', 'binlog_format')")
+	}, "SHOW VARIABLES WHERE Variable_name IN ('version', 'autocommit', 'wsrep_on', 'log_bin', 'binlog_format')")
 	if err != nil {
 		return s, fmt.Errorf("mysql: asking the server for its settings: %w", classify(err))
 	}
@@ -81,9 +82,6 @@ func (s server) check(v map[string]string) error {
 	case v["autocommit"] != "ON":
 		return errors.New("mysql: the sessions don't autocommit, so that a look-up would begin a transaction and see an old state for as long as that lasts; " +
 			"leave autocommit at its default in the DSN and on the server")
-	case v["foreign_key_checks"] != "ON":
-		return errors.New("mysql: the sessions don't check foreign keys, by which a result is kept from standing without its claim; " +
-			"leave foreign_key_checks at its default in the DSN and on the server")
 	case v["log_bin"] == "ON" && v["binlog_format"] == "STATEMENT":
 		return errors.New("mysql: binlog_format is STATEMENT, which refuses writes at READ COMMITTED; set it to ROW or MIXED")
 	case s.galera && !s.mariadb:
@@ -114,6 +112,17 @@ func (s server) read(query string) string {
 		return "SET STATEMENT wsrep_sync_wait = 1 FOR " + query
 	}
 	return query
+}
+
+// guarded is the status of a result, or NULL, which its column refuses, if the
+// transaction that holds the claim has been ended behind the driver's back: no
+// result is kept then. MariaDB knows that by itself, and MySQL has to look for the
+// claim, which takes the server as long as half of the INSERT.
+func (s server) guarded(e store.Entry) string {
+	if s.mariadb {
+		return render("IF(LAST_INSERT_ID("+nowMicros+") > 0 AND @@in_transaction, ?, NULL)", e.Result.Status)
+	}
+	return render("IF(LAST_INSERT_ID("+nowMicros+") > 0, (SELECT ? FROM reprise_ledger WHERE id = ?), NULL)", e.Result.Status, e.ID[:])
 }
 
 // impatient makes a statement that changes one intent's row of table fail at once

@@ -11,8 +11,7 @@ CREATE TABLE IF NOT EXISTS reprise_migration (
 
 -- A record is a row for each thing that happens to an intent, so that none has to
 -- grow: a row that does moves its neighbours, and here the neighbours are the
--- claims of the same moment. Its claim is the row that keeps out all others; what
--- is deleted here is gone everywhere.
+-- claims of the same moment. Its claim is the row that keeps out all others.
 CREATE TABLE IF NOT EXISTS reprise_ledger (
     id          BINARY(16)      NOT NULL PRIMARY KEY, -- over (caller, operation, key); in the order of time for UUIDv7 keys
     caller      VARBINARY(1024) NOT NULL,
@@ -23,8 +22,9 @@ CREATE TABLE IF NOT EXISTS reprise_ledger (
     claimed_at  DATETIME(6)     NOT NULL
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 
--- The result; an intent without one is in progress. It refers to the claim, so
--- that none can be stored when that has been rolled back behind the driver's back.
+-- The result; an intent without one is in progress. No foreign key says that it
+-- has a claim: what that locks becomes a lock on a gap when a page is split, and
+-- would be in the way of other claims.
 CREATE TABLE IF NOT EXISTS reprise_result (
     id              BINARY(16)      NOT NULL PRIMARY KEY,
     state           ENUM('completed', 'unsettled', 'tombstone') NOT NULL,
@@ -36,8 +36,7 @@ CREATE TABLE IF NOT EXISTS reprise_result (
     expires_at      DATETIME(6),
     tombstone_until DATETIME(6),
     due_at          DATETIME(6),              -- what comes next: the end of the body, or of the tombstone
-    KEY reprise_result_due (state, due_at),
-    CONSTRAINT reprise_result_claim FOREIGN KEY (id) REFERENCES reprise_ledger (id) ON DELETE CASCADE
+    KEY reprise_result_due (state, due_at)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 
 -- What a staged run has beside its claim.
@@ -48,8 +47,7 @@ CREATE TABLE IF NOT EXISTS reprise_run (
     drives      INT         NOT NULL,
     lease_until DATETIME(6),          -- NULL when it has its result
     input       LONGBLOB,
-    KEY reprise_run_lease (lease_until),
-    CONSTRAINT reprise_run_claim FOREIGN KEY (id) REFERENCES reprise_ledger (id) ON DELETE CASCADE
+    KEY reprise_run_lease (lease_until)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 
 CREATE TABLE IF NOT EXISTS reprise_step (
@@ -61,8 +59,7 @@ CREATE TABLE IF NOT EXISTS reprise_step (
     request   LONGBLOB,
     outcome   VARBINARY(32)   NOT NULL,
     response  LONGBLOB,
-    UNIQUE KEY reprise_step_name (ledger_id, name),
-    CONSTRAINT reprise_step_claim FOREIGN KEY (ledger_id) REFERENCES reprise_ledger (id) ON DELETE CASCADE
+    UNIQUE KEY reprise_step_name (ledger_id, name)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC;
 
 -- Every message that is kept is one row. A waiting one has a positive id. One
