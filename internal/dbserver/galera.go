@@ -18,6 +18,10 @@ type Galera struct {
 
 const galeraNodes = 3
 
+// patient keeps nodes from taking one another for dead, after 3 to 15 s, on a
+// machine that is too busy to let them speak.
+const patient = "gmcast.peer_timeout=PT1M;evs.suspect_timeout=PT1M;evs.inactive_timeout=PT3M"
+
 // StartGalera starts three nodes and returns when all of them are synchronised.
 func StartGalera(ctx context.Context) (*Galera, error) {
 	provider, err := find(galeraProvider)
@@ -84,8 +88,8 @@ func (g *Galera) prepare(ctx context.Context, provider string) error {
 			"wsrep-node-address":             "127.0.0.1",
 			"wsrep-sst-method":               "rsync",
 			"wsrep-sst-receive-address":      fmt.Sprintf("127.0.0.1:%d", p.state),
-			"wsrep-provider-options": fmt.Sprintf("gmcast.listen_addr=tcp://127.0.0.1:%d;ist.recv_addr=127.0.0.1:%d;gcache.size=16M",
-				p.group, p.transfer),
+			"wsrep-provider-options": fmt.Sprintf("gmcast.listen_addr=tcp://127.0.0.1:%d;ist.recv_addr=127.0.0.1:%d;gcache.size=16M;",
+				p.group, p.transfer) + patient,
 		}})
 		if err != nil {
 			return err

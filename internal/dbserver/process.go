@@ -17,8 +17,9 @@ import (
 	"time"
 )
 
-// startLimit bounds a start whose context has no deadline, and a stop.
-const startLimit = 60 * time.Second
+// startLimit bounds a start whose context has no deadline, and a stop. It is for what
+// hangs, not for what is slow.
+const startLimit = 5 * time.Minute
 
 // pollInterval is between two looks at a server that has no way to call back. A
 // look may cost a process, on a machine that is busy starting servers.
