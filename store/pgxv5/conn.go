@@ -32,6 +32,34 @@ func (d *Driver) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	return nil, fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 }
 
+// watchKey names what a connection knows about pg.WatchSQL.
+const watchKey = "github.com/reprise-go/reprise/store/pgxv5 watched"
+
+// watched says whether the session of a connection looks after its client by
+// itself.
+func watched(conn *pgx.Conn) bool {
+	on, _ := conn.PgConn().CustomData()[watchKey].(bool)
+	return on
+}
+
+// watch runs pg.WatchSQL once for each connection. A server on a system that can't
+// do it says so, and must not be asked in the claims either.
+func watch(ctx context.Context, conn *pgx.Conn) error {
+	known := conn.PgConn().CustomData()
+	if _, asked := known[watchKey]; asked {
+		return nil
+	}
+	on := false
+	err := conn.QueryRow(ctx, pg.WatchSQL, int64(conn.PgConn().PID())).Scan(&on)
+	if pg.SQLState(err) == "22023" { // invalid parameter value
+		on, err = true, nil
+	}
+	if err == nil {
+		known[watchKey] = on
+	}
+	return err
+}
+
 // rollback ends the transaction that is open on conn. It does not end with ctx,
 // but it does not wait for ever for a server that does not answer. An error means
 // that the connection is closed, or will be: the pool keeps none that is in a

@@ -22,28 +22,34 @@ import (
 const tries = 3
 
 // claimHead and claimTail stand around pg.ClaimFirst and make it raise any verdict
-// but Claimed: the server then skips what follows in the pipeline. The number that
-// can't be read is in the error.
+// but Claimed, which is answered with the beginning of the transaction: the server
+// then skips what follows in the pipeline. The number that is no time is in the
+// error.
 const (
-	claimHead   = "SELECT CASE verdict WHEN 1 THEN 1 ELSE ('" + claimMark + "' || verdict)::int END FROM (SELECT "
+	claimHead   = "SELECT CASE verdict WHEN 1 THEN now() ELSE ('" + claimMark + "' || verdict)::timestamptz END FROM (SELECT "
 	claimMark   = "reprise claim "
 	claimTail   = " AS verdict) AS claim"
-	claimSQL    = claimHead + pg.ClaimFirst + claimTail
 	verdictSQL  = "SELECT " + pg.ClaimCase
-	invalidText = "22P02"
+	invalidTime = "22007"
 )
 
 // claim is the statement that claims c for t.
 func (t *tx) claiming(c store.Claim) held {
-	claim := pg.NewClaim(c)
+	claim, first := pg.NewClaim(c), pg.ClaimFirst
+	if !watched(t.front.conn) {
+		first = pg.ClaimFirstWatched
+	}
 	return held{
-		sql: claimSQL, args: claim.Args(), text: claimHead + claim.FirstText() + claimTail,
+		sql: claimHead + first + claimTail, args: claim.FirstArgs(), text: claimHead + claim.Inline(first) + claimTail, claims: true,
+		read: func(r pgx.BatchResults) error {
+			return scan(r, func(scan pg.Scan) error { return scan(&t.began) })
+		},
 		ended: func(err error) error {
 			if err == nil {
 				t.claimed(pg.Claimed, c)
 				return nil
 			}
-			if pg.SQLState(err) == invalidText {
+			if pg.SQLState(err) == invalidTime {
 				// Without its quotation marks, which differ by the server's language.
 				for v := pg.Busy; v <= pg.Forgotten; v++ {
 					if strings.Contains(err.Error(), fmt.Sprint(claimMark, v)) {
@@ -125,7 +131,7 @@ func (a *attempt) run(ctx context.Context) (again bool, err error) {
 		if t.claim == 0 || t.claim == pg.Claimed {
 			err := a.execute(ctx, t, claim)
 			if !t.refused() {
-				again = err != nil && t.stale(ctx)
+				again = err != nil && (t.stale(ctx) || errors.Is(err, errGone))
 				return err
 			}
 		}
@@ -144,21 +150,23 @@ func (a *attempt) execute(ctx context.Context, t *tx, claim held) error {
 			done, err = a.work(ctx, tx)
 			return err
 		},
-		func() (_ []held, err error) {
+		func() (_ *held, err error) {
 			if record, err = pg.NewCompletion(a.c, done); err != nil {
 				return nil, err
 			}
-			return []held{{sql: pg.CompleteSQL, args: record.Args(), read: func(r pgx.BatchResults) error {
-				return pg.Left(scan(r, record.ScanTimes))
-			}}}, nil
+			return &held{sql: pg.RecordSQL, args: record.ArgsIn(t.began), read: func(r pgx.BatchResults) error {
+				err := pg.Left(scan(r, record.ScanTimes))
+				if err == nil && t.claim == 0 { // It was sent without a claim, and is one.
+					t.claimed(pg.Claimed, a.c)
+				}
+				return err
+			}}, nil
 		})
 	switch {
 	case pg.Taken(err):
 		// The unique index had the last word; what it has seen is committed.
-		if a.entry, err = pg.Lookup(ctx, plain{t.front.conn}, a.c.Intent); errors.Is(err, store.ErrNotFound) {
-			err = fmt.Errorf("%w: the record that was in the way is gone", store.ErrConflict)
-		}
-		return pg.Classify(err)
+		a.entry, err = pg.Lookup(ctx, plain{t.front.conn}, a.c.Intent)
+		return a.gone(pg.Classify(err))
 	case err == nil:
 		a.entry, a.executed = record.Entry, true
 	}
@@ -189,12 +197,8 @@ func (a *attempt) answer(ctx context.Context, t *tx) (again bool, err error) {
 	}
 	if t.claim == pg.Recorded {
 		a.entry, err = pg.Lookup(ctx, plain{conn}, a.c.Intent)
-		if !errors.Is(err, store.ErrNotFound) {
-			return false, reached(ctx, conn, pg.Classify(err))
-		}
-		// It is past its tombstone, or was deleted at this moment.
-		a.forgets = true
-		return true, fmt.Errorf("%w: the record that was in the way is gone", store.ErrConflict)
+		err = a.gone(reached(ctx, conn, pg.Classify(err)))
+		return errors.Is(err, errGone), err
 	}
 	// A closer look. What it locks it lets go of at once.
 	var verdict int64
@@ -208,6 +212,18 @@ func (a *attempt) answer(ctx context.Context, t *tx) (again bool, err error) {
 	}
 	return false, store.ErrBusy // by now it may be over, which the next attempt will see
 }
+
+// gone understands that a record which was in the way can't be found: it is past
+// its tombstone, or was deleted at this moment.
+func (a *attempt) gone(err error) error {
+	if !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	a.forgets = true
+	return errGone
+}
+
+var errGone = fmt.Errorf("%w: the record that was in the way is gone", store.ErrConflict)
 
 // forget claims an intent by itself, and deletes a record past its tombstone.
 func (a *attempt) forget(ctx context.Context, t *tx) error {
@@ -249,7 +265,7 @@ func (d *Driver) Phase(ctx context.Context, o store.Ownership, lease time.Durati
 				writes, err = work(ctx, tx)
 				return err
 			},
-			func() ([]held, error) {
+			func() (*held, error) {
 				// The work has finished: a caller that leaves now undoes nothing (rule L13).
 				return nil, pg.WritePhase(context.WithoutCancel(ctx), plain{t.front}, o, writes)
 			})
@@ -291,5 +307,8 @@ func (d *Driver) within(ctx context.Context, use func(conn *pgx.Conn) error) err
 		return err
 	}
 	defer conn.Release() // which closes one that is still in a transaction
+	if err := watch(ctx, conn.Conn()); err != nil {
+		return reached(ctx, conn.Conn(), pg.Classify(err))
+	}
 	return use(conn.Conn())
 }

@@ -28,8 +28,8 @@ type held struct {
 	// text is the same with its arguments in it, for the simple protocol; empty if
 	// there is no such form.
 	text string
-	// begins says that it is the BEGIN of the transaction.
-	begins bool
+	// begins and claims say that it is the BEGIN or the claim of the transaction.
+	begins, claims bool
 	// read, if not nil, reads the answer in a pipeline.
 	read func(pgx.BatchResults) error
 	// ended, if not nil, is told how the statement ended, and returns what that means.

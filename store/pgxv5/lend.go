@@ -15,10 +15,10 @@ import (
 	"github.com/reprise-go/reprise/store/internal/pg"
 )
 
-// lend runs a handler's work in t and commits it, with the driver's own writes
-// that complete returns, and the messages enqueued by work last (rule O1). An
-// error means that the transaction was rolled back, or is errNotOurs.
-func (d *Driver) lend(ctx context.Context, t *tx, claim *held, work func(context.Context, pgx.Tx) error, complete func() ([]held, error)) (err error) {
+// lend runs a handler's work in t and commits it, with the record that finish
+// returns, if any, and the messages enqueued by work last (rule O1). An error means
+// that the transaction was rolled back, or is errNotOurs.
+func (d *Driver) lend(ctx context.Context, t *tx, claim *held, work func(context.Context, pgx.Tx) error, finish func() (*held, error)) (err error) {
 	returned := false
 	defer func() {
 		if returned {
@@ -40,9 +40,11 @@ func (d *Driver) lend(ctx context.Context, t *tx, claim *held, work func(context
 		err = t.err()
 	}
 	if err == nil {
-		return t.commit(ctx, complete)
+		if err = t.commit(ctx, finish); err == nil || t.claim != 0 || errors.Is(err, store.ErrCommitUnknown) || pg.Taken(err) {
+			return err
+		}
 	}
-	// What a claim would have said comes before what work says.
+	// What a claim would have said comes before what work says, or its statements.
 	if claimed := t.establish(ctx, claim); claimed != nil {
 		_ = rollback(ctx, t.front.conn)
 		return claimed
@@ -87,9 +89,9 @@ func (t *tx) lost(ctx context.Context, err error) error {
 
 // commit sends what is still held back, the driver's own writes, the messages and
 // COMMIT in one message. No context can end it.
-func (t *tx) commit(ctx context.Context, complete func() ([]held, error)) (err error) {
+func (t *tx) commit(ctx context.Context, finish func() (*held, error)) (err error) {
 	conn := t.front.conn
-	statements, err := t.last(complete)
+	statements, err := t.last(finish)
 	if err != nil {
 		_ = rollback(ctx, conn)
 		return pg.Classify(err)
@@ -121,35 +123,39 @@ func (t *tx) commit(ctx context.Context, complete func() ([]held, error)) (err e
 }
 
 // last returns the statements of the last message. Where nothing has been sent yet
-// they are a transaction by themselves, and need no BEGIN and COMMIT around them.
-func (t *tx) last(complete func() ([]held, error)) ([]held, error) {
+// they are a transaction by themselves, and need no BEGIN and COMMIT around them,
+// and no claim: the record comes first, so what is behind it is skipped if the
+// intent has one.
+func (t *tx) last(finish func() (*held, error)) ([]held, error) {
 	begun := len(t.front.held) == 0 || !t.front.held[0].begins
 	if status := t.front.conn.PgConn().TxStatus(); begun && status != 'T' {
 		return nil, fmt.Errorf("%w: the transaction has failed or ended (status %c) without the driver's knowledge", store.ErrTxMisuse, status)
 	}
-	var own []held
-	if complete != nil {
+	var record *held
+	if finish != nil {
 		var err error
-		if own, err = complete(); err != nil {
+		if record, err = finish(); err != nil {
 			return nil, err
 		}
 	}
-	statements := slices.Concat(t.front.held, own)
-	for _, lock := range pg.SubjectLocks(t.messages) {
-		statements = append(statements, held{sql: pg.LockSubjectSQL, args: []any{lock}})
-	}
-	for _, m := range t.messages {
-		args, err := pg.MessageArgs(m)
-		if err != nil {
-			return nil, err
+	statements := t.front.held
+	alone := !begun && t.d.options.Isolation == "" && t.implicit()
+	if alone {
+		statements = slices.DeleteFunc(statements, func(h held) bool { return h.begins || h.claims })
+		if record != nil {
+			statements, record = slices.Insert(statements, 0, *record), nil
 		}
-		statements = append(statements, held{sql: pg.InsertMessageSQL, args: args})
 	}
+	own, err := sending(t.messages, record)
+	if err != nil {
+		return nil, err
+	}
+	statements = slices.Concat(statements, own)
 	switch {
-	case !begun && len(statements) == 1: // BEGIN alone
+	case alone:
+		return statements, nil
+	case len(statements) == 1 && statements[0].begins: // BEGIN alone
 		return nil, nil
-	case !begun && t.d.options.Isolation == "" && t.implicit():
-		return statements[1:], nil
 	}
 	return append(statements, held{sql: "commit", read: func(r pgx.BatchResults) error {
 		tag, err := r.Exec()

@@ -23,18 +23,49 @@ func (d *Driver) Enqueue(ctx context.Context, lent pgx.Tx, messages ...reprise.M
 	case *savepoint:
 		return lent.t.enqueue(messages)
 	}
+	statements, err := sending(messages, nil)
+	if err != nil {
+		return err
+	}
 	b := &pgx.Batch{}
-	for _, lock := range pg.SubjectLocks(messages) {
-		b.Queue(pg.LockSubjectSQL, lock)
+	for _, s := range statements {
+		b.Queue(s.sql, s.args...)
+	}
+	return pg.Classify(lent.SendBatch(ctx, b).Close())
+}
+
+// sending are the statements that write messages, and the record that they come
+// with, if there is one.
+func sending(messages []reprise.Message, record *held) (statements []held, err error) {
+	locks := pg.SubjectLocks(messages)
+	if len(locks) > 1 { // before all messages, and in their order
+		for _, lock := range locks {
+			statements = append(statements, held{sql: pg.LockSubjectSQL, args: []any{lock}})
+		}
+		locks = nil
 	}
 	for _, m := range messages {
 		args, err := pg.MessageArgs(m)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		b.Queue(pg.InsertMessageSQL, args...)
+		// The first message has the only lock there is, whose subject ever it is.
+		if len(locks) > 0 {
+			args, locks = append(args, locks[0]), nil
+		} else {
+			args = append(args, nil)
+		}
+		send := held{sql: pg.SendSQL, args: args}
+		if record != nil {
+			send = held{sql: pg.RecordAndSendSQL, args: append(record.args, args...), read: record.read}
+			record = nil
+		}
+		statements = append(statements, send)
 	}
-	return pg.Classify(lent.SendBatch(ctx, b).Close())
+	if record != nil {
+		statements = append(statements, *record)
+	}
+	return statements, nil
 }
 
 // enqueue keeps messages for the last message to the server.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -35,10 +36,11 @@ type tx struct {
 	// claim is how the intent was claimed, Claimed from the start where there is
 	// none.
 	claim  pg.Verdict
-	first  error // the first error of a handler's statement
-	depth  int   // how many savepoints there were then
-	misuse error // an attempt to end the transaction
-	sealed bool  // the handler has returned
+	began  time.Time // of the transaction, by the server's clock; zero is not known
+	first  error     // the first error of a handler's statement
+	depth  int       // how many savepoints there were then
+	misuse error     // an attempt to end the transaction
+	sealed bool      // the handler has returned
 
 	open     func() error // closes what is open on the connection
 	depths   int          // savepoints

@@ -74,7 +74,7 @@ func openDB(tb testing.TB, dsn string) *sql.DB {
 // age makes every time that the driver judges by older.
 func age(by time.Duration) (statements []string) {
 	for _, columns := range []string{
-		"reprise_ledger lease_until claimed_at completed_at expires_at tombstone_until", "reprise_inbox received_at",
+		"reprise_ledger lease_until claimed_at completed_at expires_at tombstone_until due_at", "reprise_inbox received_at",
 		"reprise_outbox enqueued_at", "reprise_outbox_hold next_at", "reprise_outbox_slot lease_until",
 	} {
 		table, names, _ := strings.Cut(columns, " ")

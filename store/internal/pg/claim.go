@@ -72,18 +72,28 @@ ELSE 2 END`
 // ClaimFirst is what ClaimCase says as long as nobody is in the way: Claimed. Busy
 // and Recorded ask for a closer look by ClaimCase, in a statement of its own. It
 // costs the server half as much, most of which is the start of the other's parts
-// that are hardly ever run.
-const ClaimFirst = `CASE
+// that are hardly ever run. It leaves no token in the transaction, which is known
+// by its beginning instead; the parameters are those of Claim.FirstArgs.
+const ClaimFirst = claimFirst + " THEN 1 ELSE 2 END"
+
+// ClaimFirstWatched is ClaimFirst for a session that WatchSQL did not reach.
+const ClaimFirstWatched = claimFirst + " AND " + watchful + " <> '' THEN 1 ELSE 2 END"
+
+const claimFirst = `CASE
 WHEN NOT pg_try_advisory_xact_lock(` + lockSQL + `) THEN 2
 WHEN EXISTS (SELECT FROM reprise_ledger WHERE id = $1::uuid) THEN 4
-WHEN pg_try_advisory_xact_lock_shared(` + contentSQL + `, $4::int) AND set_config('reprise.token', $5::text, true) <> ''
-	AND ` + watchful + ` <> '' THEN 1
-ELSE 2 END`
+WHEN pg_try_advisory_xact_lock_shared(` + contentSQL + `, $4::int)`
 
 // watchful makes the server look after its client while a statement of this
 // transaction runs: a backend that sleeps or waits for a row does not read its
 // socket, so it would keep the claim of a process that was killed until it is done.
 const watchful = "set_config('client_connection_check_interval', '50ms', true)"
+
+// WatchSQL is the same for a session: it spares every transaction the setting,
+// which costs it as much as a statement. $1 is the number under which the client
+// knows the server's process. Behind a pooler that is another's, and there the
+// session is not the client's to set; the row says whether it is.
+const WatchSQL = "SELECT pg_backend_pid() = $1::bigint AND set_config('client_connection_check_interval', '50ms', false) <> ''"
 
 const (
 	forgetSQL      = "DELETE FROM reprise_ledger WHERE id = $1::uuid AND tombstone_until <= clock_timestamp()"
@@ -129,13 +139,14 @@ func (c Claim) Args() []any {
 	return []any{hexID(c.ID), c.Lock, int64(c.Content[0]), int64(c.Content[1]), hex.EncodeToString(c.Token[:])}
 }
 
+// FirstArgs are the arguments of ClaimFirst.
+func (c Claim) FirstArgs() []any { return c.Args()[:4] }
+
 // Text is ClaimCase with the arguments in it, for the simple protocol.
-func (c Claim) Text() string { return c.inline(ClaimCase) }
+func (c Claim) Text() string { return c.Inline(ClaimCase) }
 
-// FirstText is ClaimFirst with the arguments in it.
-func (c Claim) FirstText() string { return c.inline(ClaimFirst) }
-
-func (c Claim) inline(sql string) string {
+// Inline writes the arguments into ClaimCase or ClaimFirst.
+func (c Claim) Inline(sql string) string {
 	return inline(sql,
 		quoteUUID(nil, c.ID), quoteInt(nil, c.Lock), quoteInt(nil, int64(c.Content[0])), quoteInt(nil, int64(c.Content[1])),
 		quoteText(nil, hex.EncodeToString(c.Token[:])))

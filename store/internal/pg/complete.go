@@ -4,6 +4,7 @@ package pg
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"time"
 
@@ -12,17 +13,34 @@ import (
 	"github.com/reprise-go/reprise/store/internal/record"
 )
 
-// CompleteSQL inserts the record of an intent at its completion and returns its
-// times, for ScanTimes. Its token is the one that the claim left in the
-// transaction: where that has ended in the meantime, however that came about, this
+// recordInto and recordEnd are the INSERT of the record of an intent, around the
+// time of its claim and its token. Where the transaction of the claim has ended in
+// the meantime, however that came about, one of the two is NULL, and the INSERT
 // fails instead of keeping a record by itself. The parameters are those of
 // Completion.Args.
-const CompleteSQL = `INSERT INTO reprise_ledger (claimed_at, completed_at, expires_at, tombstone_until, token,
+const (
+	recordInto = `INSERT INTO reprise_ledger (claimed_at, token, completed_at, expires_at, tombstone_until, due_at,
 	id, caller, operation, key, fingerprint, state, status, headers, body, reference)
-VALUES (now(), statement_timestamp(), statement_timestamp() + $1::bigint * interval '1 microsecond',
-	statement_timestamp() + $2::bigint * interval '1 microsecond', current_setting('reprise.token', true)::uuid,
-	$3::uuid, $4::text, $5::text, $6::text, $7::bytea, $8::text, $9::bigint, $10::text, $11::bytea, $12::text)
-RETURNING claimed_at, completed_at, expires_at, tombstone_until`
+VALUES (`
+	recordEnd = `, statement_timestamp(), statement_timestamp() + $1::bigint * interval '1 microsecond',
+	statement_timestamp() + $2::bigint * interval '1 microsecond', statement_timestamp() + $3::bigint * interval '1 microsecond',
+	$4::uuid, $5::text, $6::text, $7::text, $8::bytea, $9::text::reprise_state, $10::bigint, $11::text, $12::bytea, $13::text)
+RETURNING claimed_at, completed_at`
+)
+
+const (
+	// CompleteSQL inserts the record of an intent whose claim has left its token in
+	// the transaction. Its row is for ScanTimes.
+	CompleteSQL = recordInto + "now(), current_setting('reprise.token', true)::uuid" + recordEnd
+	// RecordSQL inserts the record of an intent with a token, in a transaction that
+	// began at a time. The parameters are those of Completion.ArgsIn.
+	RecordSQL = recordInto + "CASE WHEN now() = coalesce($15::timestamptz, now()) THEN now() END, $14::uuid" + recordEnd
+	// RecordAndSendSQL is RecordSQL and SendSQL as one statement. The parameters of
+	// the latter follow those of the former.
+	RecordAndSendSQL = "WITH record AS (" + RecordSQL + "), message AS (" + messageInto +
+		"$16::text, $17::text, $18::text, $19::text, $20::timestamptz, $21::text, $22::bytea, $23::text" +
+		" WHERE $24::bigint IS NULL OR pg_advisory_xact_lock($24::bigint) IS NOT NULL) SELECT * FROM record"
+)
 
 // Completion is a completed intent before its times are known.
 type Completion struct {
@@ -59,21 +77,41 @@ func CheckIntent(i reprise.Intent) error {
 	return checkText("key", string(i.Key))
 }
 
+// due is when the purge has to look at the record, after its completion.
+func (c *Completion) due() int64 {
+	if c.Entry.State == reprise.StateTombstone {
+		return c.tombstone
+	}
+	return c.retention
+}
+
 // Args are the arguments of CompleteSQL.
 func (c *Completion) Args() []any {
 	e := &c.Entry
 	return []any{
-		c.retention, c.tombstone, hexID(e.ID), string(e.Intent.Caller), string(e.Intent.Operation), string(e.Intent.Key),
+		c.retention, c.tombstone, c.due(), hexID(e.ID), string(e.Intent.Caller), string(e.Intent.Operation), string(e.Intent.Key),
 		e.Intent.Fingerprint[:], string(e.State), int64(e.Result.Status), text(c.header), data(e.Result.Body), e.Result.Reference,
 	}
 }
 
-// ScanTimes reads what CompleteSQL returns.
+// ArgsIn are the arguments of RecordSQL, for a transaction that began then, by the
+// server's clock; zero is not known.
+func (c *Completion) ArgsIn(began time.Time) []any {
+	args := append(c.Args(), hex.EncodeToString(c.Entry.Token[:]), nil)
+	if !began.IsZero() {
+		args[len(args)-1] = began
+	}
+	return args
+}
+
+// ScanTimes reads the row of an INSERT of the record.
 func (c *Completion) ScanTimes(scan Scan) error {
-	var claimed, completed, expires, tombstone time.Time
-	err := scan(&claimed, &completed, &expires, &tombstone)
-	c.Entry.ClaimedAt, c.Entry.CompletedAt = claimed.UTC(), completed.UTC()
-	c.Entry.ExpiresAt, c.Entry.TombstoneUntil = expires.UTC(), tombstone.UTC()
+	var claimed, completed time.Time
+	err := scan(&claimed, &completed)
+	e := &c.Entry
+	e.ClaimedAt, e.CompletedAt = claimed.UTC(), completed.UTC()
+	e.ExpiresAt = e.CompletedAt.Add(time.Duration(c.retention) * time.Microsecond)
+	e.TombstoneUntil = e.CompletedAt.Add(time.Duration(c.tombstone) * time.Microsecond)
 	return err
 }
 
@@ -82,7 +120,7 @@ func (c *Completion) Insert(ctx context.Context, conn Conn) error {
 	return conn.Query(ctx, CompleteSQL, c.ScanTimes, c.Args()...)
 }
 
-// Left recognises, in an error of CompleteSQL or CheckText, that the transaction
+// Left recognises, in an error of an INSERT of the record or of CheckText, that the transaction
 // is not the one that was begun, or has failed without anybody noticing.
 func Left(err error) error {
 	switch SQLState(err) {

@@ -12,7 +12,7 @@ import (
 )
 
 // entryColumns are the columns that ScanEntry reads, the time of reading last.
-const entryColumns = "uuid_send(id), caller, operation, key, fingerprint, state, uuid_send(token), coalesce(status, 0), headers, body, " +
+const entryColumns = "uuid_send(id), caller, operation, key, fingerprint, state::text, uuid_send(token), coalesce(status, 0), headers, body, " +
 	"reference, input, coalesce(epoch, 0), lease_until, coalesce(drives, 0), claimed_at, completed_at, expires_at, tombstone_until, clock_timestamp()"
 
 // entry is a row of the ledger on its way.

@@ -126,7 +126,7 @@ func (c *Core) Entries(ctx context.Context, f store.EntryFilter) (entries []stor
 	if limit < 1 || limit > 1000 {
 		return nil, fmt.Errorf("postgres: EntryFilter.Limit is %d; it is 1 to 1000", f.Limit)
 	}
-	query := "SELECT uuid_send(id), caller, operation, key, fingerprint, state, uuid_send(token), coalesce(status, 0), NULL::text, NULL::bytea, " +
+	query := "SELECT uuid_send(id), caller, operation, key, fingerprint, state::text, uuid_send(token), coalesce(status, 0), NULL::text, NULL::bytea, " +
 		"reference, NULL::bytea, coalesce(epoch, 0), lease_until, coalesce(drives, 0), claimed_at, completed_at, expires_at, tombstone_until, " +
 		"statement_timestamp() FROM reprise_ledger WHERE id > $1::uuid AND (tombstone_until > statement_timestamp()) IS NOT FALSE"
 	args := []any{hexID(f.After), int64(limit)}
@@ -137,7 +137,7 @@ func (c *Core) Entries(ctx context.Context, f store.EntryFilter) (entries []stor
 	case reprise.StateCompleted:
 		query += " AND state = 'completed' AND expires_at > statement_timestamp()"
 	default:
-		query += " AND state = $3::text AND state IN ('in_progress', 'unsettled')"
+		query += " AND state = $3::text::reprise_state AND state IN ('in_progress', 'unsettled')"
 		args = append(args, string(f.State))
 	}
 	err = c.read(ctx, func(conn Conn) error {
@@ -153,45 +153,33 @@ func (c *Core) Entries(ctx context.Context, f store.EntryFilter) (entries []stor
 	return entries, err
 }
 
-// purgeSQL are the two halves of a purge. A row that somebody has locked is
-// somebody else's to purge. A tombstone keeps the fingerprint and the reference;
-// inputs and steps hold requests and answers of other systems and go with the body.
+// purgeSQL turns records into tombstones, and forgets those of which that has
+// ended too. A row that somebody has locked is somebody else's to purge. A
+// tombstone keeps the fingerprint and the reference; inputs and steps hold requests
+// and answers of other systems and go with the body.
 //
 // Claims and repeats read the ledger without locks, and a fresh row has an id of
 // its own, so none of them ever waits for a purge.
-var purgeSQL = []string{
-	`WITH due AS MATERIALIZED (
-		SELECT id FROM reprise_ledger WHERE state = 'completed' AND expires_at <= statement_timestamp()
-		ORDER BY expires_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED),
-	steps AS (DELETE FROM reprise_step USING due WHERE ledger_id = due.id)
-	UPDATE reprise_ledger AS l SET state = 'tombstone', headers = NULL, body = NULL, input = NULL FROM due WHERE l.id = due.id`,
-	`WITH due AS MATERIALIZED (
-		SELECT id FROM reprise_ledger WHERE state = 'tombstone' AND tombstone_until <= statement_timestamp()
-		ORDER BY tombstone_until LIMIT $1::bigint FOR UPDATE SKIP LOCKED)
-	DELETE FROM reprise_ledger AS l USING due WHERE l.id = due.id`,
-}
+const purgeSQL = `WITH due AS MATERIALIZED (
+	SELECT id, tombstone_until <= statement_timestamp() AS over FROM reprise_ledger WHERE due_at <= statement_timestamp()
+	ORDER BY due_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED),
+steps AS (DELETE FROM reprise_step USING due WHERE ledger_id = due.id),
+forgotten AS (DELETE FROM reprise_ledger AS l USING due WHERE l.id = due.id AND over),
+kept AS (UPDATE reprise_ledger AS l SET state = 'tombstone', due_at = tombstone_until, headers = NULL, body = NULL, input = NULL
+	FROM due WHERE l.id = due.id AND NOT over)
+SELECT count(*) FROM due`
 
 // Purge implements store.Ledger.
 func (c *Core) Purge(ctx context.Context, limit int) (changed int, err error) {
 	if limit < 1 {
 		return 0, fmt.Errorf("postgres: Purge's limit is %d; it is at least 1", limit)
 	}
+	var n int64
 	err = c.write(ctx, func(conn Conn) error {
-		changed = 0
-		for _, query := range purgeSQL {
-			if changed == limit {
-				return nil
-			}
-			n, err := conn.Exec(ctx, query, int64(limit-changed))
-			if err != nil {
-				return err
-			}
-			changed += int(n)
-		}
-		return nil
+		return conn.Query(ctx, purgeSQL, func(scan Scan) error { return scan(&n) }, int64(limit))
 	})
 	if err != nil {
 		return 0, err
 	}
-	return changed, nil
+	return int(n), nil
 }

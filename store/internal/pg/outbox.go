@@ -42,11 +42,15 @@ const lockTimeout = "10s"
 // LockSubjectSQL takes one of SubjectLocks.
 const LockSubjectSQL = "SELECT pg_advisory_xact_lock($1::bigint)"
 
-// InsertMessageSQL inserts a message. The parameters are those of MessageArgs.
-const InsertMessageSQL = "INSERT INTO reprise_outbox (message_id, source, type, subject, time, content_type, data, header) " +
-	"VALUES ($1::text, $2::text, $3::text, $4::text, $5::timestamptz, $6::text, $7::bytea, $8::text)"
+const messageInto = "INSERT INTO reprise_outbox (message_id, source, type, subject, time, content_type, data, header) SELECT "
 
-// MessageArgs are the arguments of InsertMessageSQL; the error says why a
+// SendSQL inserts a message, behind one of SubjectLocks, if there is one: that is
+// had before the message gets its id. The parameters are those of MessageArgs and
+// the lock.
+const SendSQL = messageInto + "$1::text, $2::text, $3::text, $4::text, $5::timestamptz, $6::text, $7::bytea, $8::text " +
+	"WHERE $9::bigint IS NULL OR pg_advisory_xact_lock($9::bigint) IS NOT NULL"
+
+// MessageArgs are the arguments of SendSQL but the lock; the error says why a
 // message can't be stored.
 func MessageArgs(m reprise.Message) ([]any, error) {
 	header, err := checkMessage(m)

@@ -160,13 +160,14 @@ func WritePhase(ctx context.Context, conn Conn, o store.Ownership, w store.Phase
 		return err
 	}
 	r := done.Entry.Result
-	n, err := conn.Exec(ctx, `UPDATE reprise_ledger SET state = $3::text, status = $4::bigint, headers = $5::text, body = $6::bytea,
+	n, err := conn.Exec(ctx, `UPDATE reprise_ledger SET state = $3::text::reprise_state, status = $4::bigint, headers = $5::text, body = $6::bytea,
 		reference = $7::text, lease_until = NULL, completed_at = at, expires_at = at + $8::bigint * interval '1 microsecond',
-		tombstone_until = at + $9::bigint * interval '1 microsecond', input = CASE WHEN $3::text = 'tombstone' THEN NULL ELSE input END
+		tombstone_until = at + $9::bigint * interval '1 microsecond', due_at = at + $10::bigint * interval '1 microsecond',
+		input = CASE WHEN $3::text = 'tombstone' THEN NULL ELSE input END
 		FROM (SELECT clock_timestamp() AS at OFFSET 0) AS now
 		WHERE id = $1::uuid AND epoch = $2::bigint AND state = 'in_progress'`,
 		hexID(o.ID), o.Epoch, string(done.Entry.State), int64(r.Status), text(done.header), data(r.Body), r.Reference,
-		done.retention, done.tombstone)
+		done.retention, done.tombstone, done.due())
 	switch {
 	case err != nil:
 		return err

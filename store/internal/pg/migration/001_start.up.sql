@@ -9,6 +9,9 @@ CREATE TABLE reprise_migration (
     applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
+-- A type, and no constraint: checking one costs each INSERT as much as an index does.
+CREATE TYPE reprise_state AS ENUM ('in_progress', 'completed', 'unsettled', 'tombstone');
+
 -- A row of the atomic mode is written once, at completion. Columns of fixed
 -- width come first, so that none is padded; those that do not apply are NULL and
 -- take no room.
@@ -17,13 +20,14 @@ CREATE TABLE reprise_ledger (
     completed_at    timestamptz,
     expires_at      timestamptz,
     tombstone_until timestamptz,
+    due_at          timestamptz, -- of the purge: the end of the body, then that of the tombstone
     lease_until     timestamptz,
     epoch           bigint,
     drives          integer,
     status          integer,
+    state           reprise_state NOT NULL,
     id              uuid        NOT NULL, -- 16 bytes over (caller, operation, key)
     token           uuid        NOT NULL, -- of the attempt that wrote the row
-    state           text        NOT NULL CHECK (state IN ('in_progress', 'completed', 'unsettled', 'tombstone')),
     fingerprint     bytea       NOT NULL,
     caller          text        NOT NULL,
     operation       text        NOT NULL,
@@ -34,9 +38,7 @@ CREATE TABLE reprise_ledger (
     input           bytea,
     CONSTRAINT reprise_ledger_id PRIMARY KEY (id)
 );
--- A fresh row enters the first of these and no other.
-CREATE INDEX reprise_ledger_expiry ON reprise_ledger (expires_at) WHERE state = 'completed';
-CREATE INDEX reprise_ledger_oblivion ON reprise_ledger (tombstone_until) WHERE state = 'tombstone';
+CREATE INDEX reprise_ledger_due ON reprise_ledger (due_at);
 CREATE INDEX reprise_ledger_unfinished ON reprise_ledger (id) WHERE state IN ('in_progress', 'unsettled');
 
 -- The first epoch of a run. What is between two of them is for its takeovers, so
