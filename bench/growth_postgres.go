@@ -22,11 +22,11 @@ import (
 // about 220 bytes, under ids as those of UUIDv7 keys are, one each 30 ms up to now.
 // The oldest tenth has outlived its tombstone and the next one its body.
 const ledgerFill = `
-INSERT INTO reprise_ledger (claimed_at, completed_at, expires_at, tombstone_until, status, id, token, state, fingerprint,
+INSERT INTO reprise_ledger (claimed_at, completed_at, expires_at, tombstone_until, due_at, status, id, token, state, fingerprint,
     caller, operation, key, reference, headers, body)
 SELECT at, at, at + CASE WHEN old THEN interval '0' ELSE interval '400 days' END,
-    at + CASE WHEN gone THEN interval '0' ELSE interval '400 days' END, 201, id, id,
-    CASE WHEN gone THEN 'tombstone' ELSE 'completed' END, decode('01' || h || h, 'hex'), 'customer-' || g %% 1000, 'create-order',
+    at + CASE WHEN gone THEN interval '0' ELSE interval '400 days' END, at + CASE WHEN old THEN interval '0' ELSE interval '400 days' END, 201, id, id,
+    CASE WHEN gone THEN 'tombstone' ELSE 'completed' END::reprise_state, decode('01' || h || h, 'hex'), 'customer-' || g %% 1000, 'create-order',
     id::text, '/orders/' || id,
     CASE WHEN NOT gone THEN '{"Content-Type":["application/json"],"Location":["/orders/' || id || '"]}' END,
     CASE WHEN NOT gone THEN convert_to('{"id":"' || id || '","ref":"' || id ||
