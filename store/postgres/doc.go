@@ -19,7 +19,8 @@
 // ends the attempt, the server rolls it back and frees its lock at once; while a
 // statement runs it looks every 50 ms whether its client still lives. The claim
 // tries an advisory lock on the intent and looks for its record. Locks only save
-// work; the unique index on the 16-byte id decides.
+// work; the unique index on the 16-byte id decides. The claim and the INSERT of a
+// message are prepared by SQL in each session, under names that begin with reprise_.
 //
 // A COMMIT runs under no context that can end, and one whose answer is lost is
 // store.ErrCommitUnknown; Resolve waits behind the lock until the transaction is

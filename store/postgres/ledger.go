@@ -28,39 +28,74 @@ func (d *Driver) Execute(ctx context.Context, c store.Claim,
 			return e, false, err
 		}
 	}
-	var taken bool
-	err = d.within(ctx, d.begin+"; SELECT FROM generate_series(1, "+pg.NewClaim(c).Text()+")", func(l *loan) (err error) {
+	a := attempt{d: d, c: c, claim: pg.NewClaim(c), work: work}
+	err = a.quick(ctx)
+	if a.closer {
+		err = a.run(ctx, d.begin+"; "+a.claim.CloserText())
+	}
+	switch {
+	case a.taken:
+		// The unique index had the last word; what it has seen is committed.
+		a.entry, err = d.Find(ctx, c.Intent)
+		if errors.Is(err, store.ErrNotFound) {
+			err = fmt.Errorf("%w: the record that was in the way is gone", store.ErrConflict)
+		}
+	case err == nil && !a.executed && a.entry.State != reprise.StateInProgress:
+		err = pg.Settled(ctx, d.core, a.entry)
+	}
+	if err != nil {
+		return store.Entry{}, false, err
+	}
+	return a.entry, a.executed, nil
+}
+
+// attempt is one call of Execute.
+type attempt struct {
+	d     *Driver
+	c     store.Claim
+	claim pg.Claim
+	work  func(ctx context.Context, tx *sql.Tx) (store.Completion, error)
+
+	entry           store.Entry
+	executed, taken bool
+	// closer asks for a closer look than the quick claim's.
+	closer bool
+}
+
+// quick claims by a prepared statement. Behind a pooler each transaction may meet
+// another session, so the second message prepares it before; and where that was
+// done by somebody else, the claim is made without.
+func (a *attempt) quick(ctx context.Context) error {
+	begin := a.d.begin + "; "
+	return a.run(ctx, begin+a.claim.QuickText(), begin+pg.PrepareText+"; "+a.claim.QuickText(), begin+a.claim.CloserText())
+}
+
+// run makes one transaction, whose first message is the first of those that the
+// session is prepared for.
+func (a *attempt) run(ctx context.Context, first ...string) error {
+	a.closer = false
+	return a.d.within(ctx, func(l *loan) (err error) {
+		quick := len(first) > 1 && l.tried < len(first)-1
+		l.prepared = quick
 		switch verdict := pg.Verdict(l.rows); verdict {
 		case pg.Claimed, pg.Forgotten:
-			e, taken, err = d.execute(ctx, l, c, verdict == pg.Forgotten, work)
-			executed = err == nil
+			a.entry, a.taken, err = a.d.execute(ctx, l, a.c, verdict == pg.Forgotten, a.work)
+			a.executed = err == nil
 			return err
 		case pg.Recorded:
-			e, err = pg.Lookup(ctx, l.conn, c.Intent)
+			a.entry, err = pg.Lookup(ctx, l.conn, a.c.Intent)
+			// It may be past its tombstone, which a quick claim does not see.
+			a.closer = quick && errors.Is(err, store.ErrNotFound)
 		case pg.OtherContent:
-			e = pg.InFlight(c)
+			a.entry = pg.InFlight(a.c)
 		case pg.Busy:
-			err = store.ErrBusy
+			err, a.closer = store.ErrBusy, quick
 		default:
 			err = fmt.Errorf("postgres: the claim answered %d", verdict)
 		}
 		l.clean = l.rollback(ctx) == nil
 		return pg.Classify(err)
-	})
-	switch {
-	case taken:
-		// The unique index had the last word; what it has seen is committed.
-		e, err = d.Find(ctx, c.Intent)
-		if errors.Is(err, store.ErrNotFound) {
-			err = fmt.Errorf("%w: the record that was in the way is gone", store.ErrConflict)
-		}
-	case err == nil && !executed && e.State != reprise.StateInProgress:
-		err = pg.Settled(ctx, d.core, e)
-	}
-	if err != nil {
-		return store.Entry{}, false, err
-	}
-	return e, executed, nil
+	}, first...)
 }
 
 // execute does the work of a claim. taken reports that another attempt at the
@@ -102,7 +137,7 @@ func (d *Driver) Phase(ctx context.Context, o store.Ownership, lease time.Durati
 	work func(ctx context.Context, tx *sql.Tx) (store.PhaseWrites, error),
 ) error {
 	token := store.NewToken()
-	return d.within(ctx, d.begin+"; "+pg.TokenText(token)+"; "+pg.FenceText(o, lease), func(l *loan) error {
+	return d.within(ctx, func(l *loan) error {
 		if l.rows == 0 {
 			l.clean = l.rollback(ctx) == nil
 			return store.ErrLeaseLost
@@ -116,5 +151,5 @@ func (d *Driver) Phase(ctx context.Context, o store.Ownership, lease time.Durati
 			func(ctx context.Context) error {
 				return pg.Left(pg.WritePhase(ctx, l.conn, o, writes))
 			})
-	})
+	}, d.begin+"; "+pg.TokenText(token)+"; "+pg.FenceText(o, lease))
 }

@@ -142,14 +142,14 @@ func (c Claim) Args() []any {
 // FirstArgs are the arguments of ClaimFirst.
 func (c Claim) FirstArgs() []any { return c.Args()[:4] }
 
-// Text is ClaimCase with the arguments in it, for the simple protocol.
-func (c Claim) Text() string { return c.Inline(ClaimCase) }
+// Inline writes the arguments into ClaimFirst.
+func (c Claim) Inline(sql string) string { return inline(sql, c.literals()...) }
 
-// Inline writes the arguments into ClaimCase or ClaimFirst.
-func (c Claim) Inline(sql string) string {
-	return inline(sql,
+func (c Claim) literals() [][]byte {
+	return [][]byte{
 		quoteUUID(nil, c.ID), quoteInt(nil, c.Lock), quoteInt(nil, int64(c.Content[0])), quoteInt(nil, int64(c.Content[1])),
-		quoteText(nil, hex.EncodeToString(c.Token[:])))
+		quoteText(nil, hex.EncodeToString(c.Token[:])),
+	}
 }
 
 // TokenText sets the token of a transaction that claims no intent, for CheckText.

@@ -3,6 +3,7 @@
 package pg
 
 import (
+	"bytes"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -93,40 +94,48 @@ func FlushText(messages []reprise.Message) (string, error) {
 		return "", nil
 	}
 	b := make([]byte, 0, 512*len(messages))
-	for i, lock := range SubjectLocks(messages) {
-		if i == 0 {
-			b = append(b, "SELECT set_config('lock_timeout', '"+lockTimeout+"', true), pg_advisory_xact_lock"...)
-		} else {
-			b = append(b, ", pg_advisory_xact_lock"...)
-		}
-		b = quoteInt(b, lock)
-	}
-	if len(b) > 0 {
-		b = append(b, ';')
+	if locks := SubjectLocks(messages); len(locks) > 0 {
+		b = append(b, "SELECT set_config('lock_timeout', '"+lockTimeout+"', true), "...)
+		b = append(appendLocks(b, locks), ';')
 	}
 	b = append(b, "INSERT INTO reprise_outbox (message_id, source, type, subject, time, content_type, data, header) VALUES "...)
 	for i, m := range messages {
-		header, err := checkMessage(m)
+		literals, err := messageLiterals(m)
 		if err != nil {
 			return "", err
 		}
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(b, '(')
-		for _, s := range []string{m.ID, m.Source, m.Type, m.Subject} {
-			b = append(quoteText(b, s), ',')
-		}
-		b = append(quoteTime(b, m.Time), ',')
-		b = append(quoteText(b, m.ContentType), ',')
-		b = append(quoteBytes(b, payload(m)), ',')
-		if header == "" {
-			b = append(b, "NULL)"...)
-		} else {
-			b = append(quoteText(b, header), ')')
-		}
+		b = append(append(append(b, '('), bytes.Join(literals, []byte(","))...), ')')
 	}
 	return string(append(b, ';')), nil
+}
+
+func appendLocks(b []byte, locks []int64) []byte {
+	for i, lock := range locks {
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		b = quoteInt(append(b, "pg_advisory_xact_lock"...), lock)
+	}
+	return b
+}
+
+// messageLiterals are MessageArgs for the simple protocol.
+func messageLiterals(m reprise.Message) ([][]byte, error) {
+	header, err := checkMessage(m)
+	if err != nil {
+		return nil, err
+	}
+	last := []byte("NULL")
+	if header != "" {
+		last = quoteText(nil, header)
+	}
+	return [][]byte{
+		quoteText(nil, m.ID), quoteText(nil, m.Source), quoteText(nil, m.Type), quoteText(nil, m.Subject), quoteTime(nil, m.Time),
+		quoteText(nil, m.ContentType), quoteBytes(nil, payload(m)), last,
+	}, nil
 }
 
 // messageColumns are the columns that a stored message reads.
