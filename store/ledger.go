@@ -86,7 +86,8 @@ type Ledger[TTx any] interface {
 	// When a record exists, it is returned with executed false, and work has no
 	// effect: it is not called, or, in a driver whose claim rides with the first
 	// statement of work, that statement fails without having reached the database,
-	// and what work returns or raises after that counts for nothing. Otherwise work runs,
+	// or is dropped if it was left to the last message, and what work returns or
+	// raises counts for nothing. Otherwise work runs,
 	// its completion is stored, and the new record is returned with executed true, after COMMIT. Two concurrent calls
 	// for one intent never both commit: one of them executes, the other returns
 	// the record, ErrBusy or ErrConflict. Where the database can tell that what is

@@ -20,6 +20,10 @@ import (
 // connection is closed, which rolls back as well.
 const rollbackTime = 5 * time.Second
 
+// commitPatience is how long the answer to a COMMIT, and to what goes out with it, is
+// waited for. After it the connection is closed, and the outcome is unknown.
+const commitPatience = 30 * time.Second
+
 // acquire lends a connection of the pool.
 func (d *Driver) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 	conn, err := d.pool.Acquire(ctx)
@@ -122,12 +126,15 @@ func reached(ctx context.Context, conn *pgx.Conn, err error) error {
 	return fmt.Errorf("%w: %w", store.ErrUnavailable, err)
 }
 
-// commit commits, and understands the answer. No context can end it.
+// commit commits, and understands the answer. No context can end it but
+// commitPatience.
 func commit(ctx context.Context, conn *pgx.Conn) error {
 	if conn.PgConn().TxStatus() == 'I' {
 		return nil // nothing was done
 	}
-	tag, err := conn.Exec(context.WithoutCancel(ctx), "commit")
+	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitPatience)
+	defer cancel()
+	tag, err := conn.Exec(patient, "commit")
 	if err != nil {
 		return pg.CommitError(err, rollback(ctx, conn) == nil)
 	}
@@ -137,13 +144,16 @@ func commit(ctx context.Context, conn *pgx.Conn) error {
 // committed reads the answer to COMMIT: a transaction that had failed is rolled
 // back by it, without an error.
 func committed(tag pgconn.CommandTag) error {
-	if tag.String() == "COMMIT" {
+	switch tag.String() {
+	case "COMMIT":
 		return nil
+	case "ROLLBACK":
+		return errRolledBack
 	}
-	return fmt.Errorf("pgxv5: COMMIT was answered %q: %w", tag, errRolledBack)
+	return fmt.Errorf("%w: COMMIT was answered %q", store.ErrCommitUnknown, tag)
 }
 
-var errRolledBack = errors.New("the transaction had failed and was rolled back")
+var errRolledBack = errors.New("pgxv5: COMMIT was answered ROLLBACK: the transaction had failed")
 
 // querier is *pgxpool.Conn, front, and every pgx.Tx.
 type querier interface {

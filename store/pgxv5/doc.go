@@ -24,8 +24,11 @@
 // first statement.
 //
 // A handler that only writes puts its statements into a batch and calls Queue;
-// then everything takes one round trip, in which the record comes first and is the
-// claim.
+// then everything takes one round trip, in which the record comes first and claims
+// the intent. Such a handler is never told that there is a record: it has returned
+// by then. A message that a proxy holds back after its connection is gone can still
+// arrive when Resolve has said that there is nothing; the unique index then lets it
+// in only if nothing else was made of the intent.
 //
 // # The sessions of the pool
 //
@@ -47,7 +50,7 @@
 // # What the database decides
 //
 // Two attempts at one intent are kept apart by an advisory lock, which is tried and
-// never waited for, and in the end by a unique index. On that an attempt in one
-// message does wait, for the COMMIT of another. Times are the database's.
+// never waited for, and in the end by a unique index. The answer to COMMIT, and to
+// what goes out with it, is waited for 30 s; then the outcome is unknown. Times are the database's.
 // store/postgres keeps the same tables by database/sql.
 package pgxv5

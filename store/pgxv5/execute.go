@@ -154,12 +154,11 @@ func (a *attempt) execute(ctx context.Context, t *tx, claim held) error {
 			if record, err = pg.NewCompletion(a.c, done); err != nil {
 				return nil, err
 			}
+			if t.alone() {
+				return a.claiming(t, record), nil
+			}
 			return &held{sql: pg.RecordSQL, args: record.ArgsIn(t.began), read: func(r pgx.BatchResults) error {
-				err := pg.Left(scan(r, record.ScanTimes))
-				if err == nil && t.claim == 0 { // It was sent without a claim, and is one.
-					t.claimed(pg.Claimed, a.c)
-				}
-				return err
+				return pg.Left(scan(r, record.ScanTimes))
 			}}, nil
 		})
 	switch {
@@ -173,6 +172,26 @@ func (a *attempt) execute(ctx context.Context, t *tx, claim held) error {
 	return err
 }
 
+// claiming is the statement that inserts the record of an intent that is not
+// claimed yet, and claims it.
+func (a *attempt) claiming(t *tx, record *pg.Completion) *held {
+	sql := pg.RecordAndClaimSQL
+	if !watched(t.front.conn) {
+		sql = pg.RecordAndClaimWatchedSQL
+	}
+	return &held{sql: sql, args: record.ArgsClaiming(pg.NewClaim(a.c)), read: func(r pgx.BatchResults) error {
+		err := scan(r, record.ScanTimes)
+		switch {
+		case err == nil:
+			t.claimed(pg.Claimed, a.c)
+		case pg.Unclaimed(err):
+			t.claimed(pg.Busy, a.c)
+			return errNotOurs
+		}
+		return err
+	}}
+}
+
 // scan reads one row of a pipeline.
 func scan(r pgx.BatchResults, row pg.Row) error {
 	rows, err := r.Query()
@@ -180,14 +199,23 @@ func scan(r pgx.BatchResults, row pg.Row) error {
 		return err
 	}
 	defer rows.Close()
+	read := false
 	if rows.Next() {
 		if err := row(rows.Scan); err != nil {
-			return err
+			return fmt.Errorf("%w: %w", errMisread, err)
 		}
+		read = true
 	}
 	rows.Close()
-	return rows.Err()
+	if err := rows.Err(); err != nil || read {
+		return err
+	}
+	return fmt.Errorf("%w: it has no row", errMisread)
 }
+
+// errMisread is the error of an answer that did arrive, of which nobody knows what
+// it says.
+var errMisread = errors.New("pgxv5: an answer of the server can't be read")
 
 // answer ends an attempt whose intent is not its own.
 func (a *attempt) answer(ctx context.Context, t *tx) (again bool, err error) {
@@ -302,13 +330,19 @@ func (d *Driver) within(ctx context.Context, use func(conn *pgx.Conn) error) err
 		return err
 	}
 	defer done()
-	conn, err := d.acquire(ctx)
-	if err != nil {
-		return err
+	for n := 1; ; n++ {
+		conn, err := d.acquire(ctx)
+		if err != nil {
+			return err
+		}
+		defer conn.Release() // which closes one that is still in a transaction
+		err = watch(ctx, conn.Conn())
+		switch {
+		case err == nil:
+			return use(conn.Conn())
+		case n == tries || !conn.Conn().IsClosed() || ctx.Err() != nil:
+			return reached(ctx, conn.Conn(), pg.Classify(err))
+		}
+		conn.Release()
 	}
-	defer conn.Release() // which closes one that is still in a transaction
-	if err := watch(ctx, conn.Conn()); err != nil {
-		return reached(ctx, conn.Conn(), pg.Classify(err))
-	}
-	return use(conn.Conn())
 }

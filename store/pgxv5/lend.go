@@ -40,7 +40,7 @@ func (d *Driver) lend(ctx context.Context, t *tx, claim *held, work func(context
 		err = t.err()
 	}
 	if err == nil {
-		if err = t.commit(ctx, finish); err == nil || t.claim != 0 || errors.Is(err, store.ErrCommitUnknown) || pg.Taken(err) {
+		if err = t.commit(ctx, finish); t.decided(err) {
 			return err
 		}
 	}
@@ -54,6 +54,12 @@ func (d *Driver) lend(ctx context.Context, t *tx, claim *held, work func(context
 	}
 	broken := rollback(ctx, t.front.conn) != nil
 	return t.blame(err, broken)
+}
+
+// decided says that the error of the last message stands, whatever a claim would
+// say.
+func (t *tx) decided(err error) bool {
+	return err == nil || t.claim != 0 || local(err) || errors.Is(err, store.ErrCommitUnknown) || pg.Taken(err)
 }
 
 // refused says that the intent is not this attempt's.
@@ -84,11 +90,14 @@ func (t *tx) lost(ctx context.Context, err error) error {
 	if t.first != nil && !errors.Is(t.first, err) && pg.SQLState(t.first) == "" {
 		err = t.first
 	}
+	if local(err) {
+		return err
+	}
 	return reached(ctx, t.front.conn, pg.Classify(err))
 }
 
 // commit sends what is still held back, the driver's own writes, the messages and
-// COMMIT in one message. No context can end it.
+// COMMIT in one message. No context can end it but commitPatience.
 func (t *tx) commit(ctx context.Context, finish func() (*held, error)) (err error) {
 	conn := t.front.conn
 	statements, err := t.last(finish)
@@ -101,7 +110,9 @@ func (t *tx) commit(ctx context.Context, finish func() (*held, error)) (err erro
 	}
 	failpoint.Hit("pgxv5/before-commit")
 	t.front.held = statements
-	r, err := t.front.send(context.WithoutCancel(ctx))
+	patient, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitPatience)
+	defer cancel()
+	r, err := t.front.send(patient)
 	if err == nil {
 		err = r.Close()
 	}
@@ -114,7 +125,7 @@ func (t *tx) commit(ctx context.Context, finish func() (*held, error)) (err erro
 		return nil
 	case t.refused():
 		return errNotOurs
-	case !conn.IsClosed() && pg.SQLState(err) == "":
+	case local(err), !conn.IsClosed() && pg.SQLState(err) == "" && !errors.Is(err, errMisread):
 		// It is of this side: nothing was sent, or COMMIT was answered by ROLLBACK.
 		_ = rollback(ctx, conn)
 		return err
@@ -123,11 +134,11 @@ func (t *tx) commit(ctx context.Context, finish func() (*held, error)) (err erro
 }
 
 // last returns the statements of the last message. Where nothing has been sent yet
-// they are a transaction by themselves, and need no BEGIN and COMMIT around them,
-// and no claim: the record comes first, so what is behind it is skipped if the
-// intent has one.
+// they are a transaction by themselves, and need no BEGIN and COMMIT around them.
+// The record comes first and claims the intent, so what is behind it is skipped if
+// the intent has one, or is another attempt's.
 func (t *tx) last(finish func() (*held, error)) ([]held, error) {
-	begun := len(t.front.held) == 0 || !t.front.held[0].begins
+	begun := !t.unbegun()
 	if status := t.front.conn.PgConn().TxStatus(); begun && status != 'T' {
 		return nil, fmt.Errorf("%w: the transaction has failed or ended (status %c) without the driver's knowledge", store.ErrTxMisuse, status)
 	}
@@ -138,11 +149,10 @@ func (t *tx) last(finish func() (*held, error)) ([]held, error) {
 			return nil, err
 		}
 	}
-	statements := t.front.held
-	alone := !begun && t.d.options.Isolation == "" && t.implicit()
+	statements, alone := t.front.held, t.alone()
 	if alone {
 		statements = slices.DeleteFunc(statements, func(h held) bool { return h.begins || h.claims })
-		if record != nil {
+		if record != nil { // Its times are then those of the beginning.
 			statements, record = slices.Insert(statements, 0, *record), nil
 		}
 	}
@@ -166,6 +176,12 @@ func (t *tx) last(finish func() (*held, error)) ([]held, error) {
 	}}), nil
 }
 
+// unbegun says that BEGIN is still held back, and everything with it.
+func (t *tx) unbegun() bool { return len(t.front.held) > 0 && t.front.held[0].begins }
+
+// alone says whether the last message is the only one.
+func (t *tx) alone() bool { return t.unbegun() && t.d.options.Isolation == "" && t.implicit() }
+
 // implicit says whether what the handler has queued may run without a BEGIN: a
 // procedure could then end the transaction.
 func (t *tx) implicit() bool {
@@ -180,7 +196,15 @@ func (t *tx) implicit() bool {
 // stale says that the first message met a connection that was dead before, so that
 // nothing has happened.
 func (t *tx) stale(ctx context.Context) bool {
-	return !t.front.reached && t.front.conn.IsClosed() && ctx.Err() == nil && t.first != nil && !errors.Is(t.first, errNotOurs)
+	return !t.front.reached && t.front.conn.IsClosed() && ctx.Err() == nil && t.first != nil && !errors.Is(t.first, errNotOurs) &&
+		!local(t.first)
+}
+
+// local says whether an error of a statement is of this side: an argument that can't
+// be sent. pgx gives up the connection for it, which has done nothing.
+func local(err error) bool {
+	_, before := errors.AsType[pgx.ErrPreprocessingBatch](err)
+	return before && pg.SQLState(err) == "" && !errors.Is(pg.Classify(err), store.ErrUnavailable)
 }
 
 // blame gives the error of a transaction that was rolled back what the database
@@ -192,7 +216,7 @@ func (t *tx) blame(err error, broken bool) error {
 	}
 	cause := pg.Classify(t.first)
 	ended := errors.Is(t.first, context.Canceled) || errors.Is(t.first, context.DeadlineExceeded)
-	if broken && !ended && pg.SQLState(t.first) == "" {
+	if broken && !ended && pg.SQLState(t.first) == "" && !local(t.first) {
 		cause = fmt.Errorf("%w: %w", store.ErrUnavailable, t.first)
 	}
 	for _, sentinel := range []error{store.ErrConflict, store.ErrUnavailable} {

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/reprise-go/reprise/store"
+	"github.com/reprise-go/reprise/store/internal/pg"
 )
 
 // read looks at what a handler wants to run: it rewrites it, because a rewriter may
@@ -174,7 +175,9 @@ func (t *tx) queries(ctx context.Context, b *pgx.Batch) ([]*pgx.QueuedQuery, err
 // does not need. They are sent in front of its next statement, or with the result:
 // a handler that does nothing else takes one round trip for all, from the claim to
 // COMMIT. An error of one of them fails the transaction, and whoever called for it
-// is told; so does one of a batch with callbacks, for whose answers nobody waits.
+// is told; so does one of a batch with callbacks, for whose answers nobody waits. The
+// arguments are read when they are sent: leave them as they are until the handler has
+// returned.
 func Queue(ctx context.Context, lent pgx.Tx, b *pgx.Batch) error {
 	t, ok := lent.(*tx)
 	if !ok {
@@ -189,6 +192,10 @@ func Queue(ctx context.Context, lent pgx.Tx, b *pgx.Batch) error {
 	for _, q := range queries {
 		if q.Fn != nil {
 			err = errors.New("pgxv5: a query with a callback can't be queued; use SendBatch")
+			break
+		}
+		if !pg.Single(q.SQL) {
+			err = fmt.Errorf("pgxv5: %.100q is not one statement; queue each by itself", q.SQL)
 			break
 		}
 		t.front.held = append(t.front.held, held{sql: q.SQL, args: q.Arguments})

@@ -102,7 +102,8 @@ const (
 
 // Forget deletes a record past its tombstone, behind its claim.
 func Forget(ctx context.Context, conn Conn, id reprise.IntentID) error {
-	for _, query := range []string{forgetStepsSQL, forgetSQL} {
+	// In the order in which a purge locks them.
+	for _, query := range []string{forgetSQL, forgetStepsSQL} {
 		if _, err := conn.Exec(ctx, query, hexID(id)); err != nil {
 			return err
 		}

@@ -14,10 +14,9 @@ import (
 )
 
 // recordInto and recordEnd are the INSERT of the record of an intent, around the
-// time of its claim and its token. Where the transaction of the claim has ended in
-// the meantime, however that came about, one of the two is NULL, and the INSERT
-// fails instead of keeping a record by itself. The parameters are those of
-// Completion.Args.
+// time of its claim and its token. Where the transaction is known not to be that of
+// the claim, one of the two is NULL, and the INSERT fails instead of keeping a record
+// by itself. The parameters are those of Completion.Args.
 const (
 	recordInto = `INSERT INTO reprise_ledger (claimed_at, token, completed_at, expires_at, tombstone_until, due_at,
 	id, caller, operation, key, fingerprint, state, status, headers, body, reference)
@@ -33,14 +32,27 @@ const (
 	// the transaction. Its row is for ScanTimes.
 	CompleteSQL = recordInto + "now(), current_setting('reprise.token', true)::uuid" + recordEnd
 	// RecordSQL inserts the record of an intent with a token, in a transaction that
-	// began at a time. The parameters are those of Completion.ArgsIn.
+	// began at a time, if that is known. The parameters are those of Completion.ArgsIn.
 	RecordSQL = recordInto + "CASE WHEN now() = coalesce($15::timestamptz, now()) THEN now() END, $14::uuid" + recordEnd
 	// RecordAndSendSQL is RecordSQL and SendSQL as one statement. The parameters of
 	// the latter follow those of the former.
 	RecordAndSendSQL = "WITH record AS (" + RecordSQL + "), message AS (" + messageInto +
 		"$16::text, $17::text, $18::text, $19::text, $20::timestamptz, $21::text, $22::bytea, $23::text" +
 		" WHERE $24::bigint IS NULL OR pg_advisory_xact_lock($24::bigint) IS NOT NULL) SELECT * FROM record"
+	// RecordAndClaimSQL claims the intent and inserts its record, in front of what
+	// belongs to it. Where the locks of the claim are not to be had there is no token,
+	// which Unclaimed recognises. The parameters are those of Completion.ArgsClaiming.
+	RecordAndClaimSQL = recordInto + "now(), CASE WHEN " + locksIn + " THEN $14::uuid END" + recordEnd
+	// RecordAndClaimWatchedSQL is the same for a session that WatchSQL did not reach.
+	RecordAndClaimWatchedSQL = recordInto + "now(), CASE WHEN " + locksIn + " AND " + watchful + " <> '' THEN $14::uuid END" + recordEnd
+
+	locksIn = "pg_try_advisory_xact_lock($15::bigint # " + saltSQL + ") AND pg_try_advisory_xact_lock_shared($16::int # " +
+		ledgerSQL + "::int, $17::int)"
 )
+
+// Unclaimed says whether an error of RecordAndClaimSQL is that the intent is
+// another transaction's at this moment.
+func Unclaimed(err error) bool { return SQLState(err) == "23502" }
 
 // Completion is a completed intent before its times are known.
 type Completion struct {
@@ -102,6 +114,11 @@ func (c *Completion) ArgsIn(began time.Time) []any {
 		args[len(args)-1] = began
 	}
 	return args
+}
+
+// ArgsClaiming are the arguments of RecordAndClaimSQL.
+func (c *Completion) ArgsClaiming(claim Claim) []any {
+	return append(c.ArgsIn(time.Time{})[:14], claim.FirstArgs()[1:]...)
 }
 
 // ScanTimes reads the row of an INSERT of the record.

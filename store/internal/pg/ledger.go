@@ -159,7 +159,8 @@ func (c *Core) Entries(ctx context.Context, f store.EntryFilter) (entries []stor
 // and answers of other systems and go with the body.
 //
 // Claims and repeats read the ledger without locks, and a fresh row has an id of
-// its own, so none of them ever waits for a purge.
+// its own, so none of them waits for a purge, but one at a key that is just being
+// forgotten.
 const purgeSQL = `WITH due AS MATERIALIZED (
 	SELECT id, tombstone_until <= statement_timestamp() AS over FROM reprise_ledger WHERE due_at <= statement_timestamp()
 	ORDER BY due_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED),

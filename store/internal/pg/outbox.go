@@ -36,8 +36,8 @@ func SubjectLocks(messages []reprise.Message) []int64 {
 	return slices.Compact(locks)
 }
 
-// lockTimeout bounds the wait for a subject that another transaction has: its
-// message travels with COMMIT, which no context ends.
+// lockTimeout bounds the wait of FlushText and SendText for a subject that another
+// transaction has: they travel with COMMIT, which no context ends.
 const lockTimeout = "10s"
 
 // LockSubjectSQL takes one of SubjectLocks.

@@ -58,6 +58,20 @@ func refuse(head []string) error {
 	return nil
 }
 
+// Single says whether a query is one statement.
+func Single(query string) bool {
+	for _, escapes := range []bool{false, true} {
+		n := 0
+		for range heads(query, escapes) {
+			n++
+		}
+		if n != 1 {
+			return false
+		}
+	}
+	return true
+}
+
 // OnlyRows says whether a query is one statement that reads or writes rows, and
 // so can't end a transaction, whether or not that was begun by BEGIN.
 func OnlyRows(query string) bool {
