@@ -21,10 +21,13 @@
 // a handler already has. Without the two everything works, and every statement
 // takes a round trip of its own.
 //
-// The driver changes no setting of a connection, and depends on none: not on the
-// isolation level of the session, the SQL mode, the time zone, the character set,
-// parseTime or clientFoundRows. Only autocommit must be on. A readTimeout and a
-// writeTimeout let a request get away from a server that has fallen silent.
+// The driver changes no setting of a connection, and depends on two, which New
+// checks: autocommit must be on, and the isolation level of the session may be any
+// but READ UNCOMMITTED, at which a look-up could answer with what is never committed.
+// (Transactions of the driver's say READ COMMITTED for themselves.) The SQL mode, the
+// time zone, the character set, parseTime and clientFoundRows don't matter. A
+// readTimeout and a writeTimeout let a request get away from a server that has fallen
+// silent.
 //
 // # What it costs
 //

@@ -5,6 +5,7 @@ package mysql
 import (
 	"context"
 	"database/sql"
+	"strings"
 )
 
 // SpeakMySQL makes the driver use the statements that it uses on MySQL. MariaDB
@@ -28,3 +29,12 @@ var Number = number
 
 // Split cuts a migration into its statements.
 var Split = split
+
+// Check judges the variables of a server.
+func Check(variables map[string]string) error {
+	s := server{mariadb: strings.Contains(variables["version"], "MariaDB")}
+	return s.check(variables)
+}
+
+// Committed says what an answer to COMMIT means.
+var Committed = committed

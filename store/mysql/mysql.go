@@ -42,7 +42,8 @@ var _ store.Driver[*sql.Tx] = (*Driver)(nil)
 
 // New looks at the server behind db and refuses what the protocol can't be kept
 // with: versions before MariaDB 10.6 and MySQL 8.0, sessions that don't
-// autocommit, a statement-based binary log, and a DSN without a database.
+// autocommit or read what is not committed, a statement-based binary log, and a DSN
+// without a database.
 //
 // The driver uses the connections of db like any other user of it, one for each
 // transaction, and changes no setting of them. Its statements travel together,

@@ -42,7 +42,8 @@ func inspect(ctx context.Context, db *sql.DB) (s server, err error) {
 		name := c.Text()
 		v[name] = c.Text()
 		return c.Err()
-	}, "SHOW VARIABLES WHERE Variable_name IN ('version', 'autocommit', 'wsrep_on', 'log_bin', 'binlog_format')")
+	}, "SHOW VARIABLES WHERE Variable_name IN ('version', 'autocommit', 'wsrep_on', 'log_bin', 'binlog_format', "+
+		"'tx_isolation', 'transaction_isolation')")
 	if err != nil {
 		return s, fmt.Errorf("mysql: asking the server for its settings: %w", classify(err))
 	}
@@ -66,6 +67,11 @@ func inspect(ctx context.Context, db *sql.DB) (s server, err error) {
 	return s, nil
 }
 
+// readUncommitted is a value of tx_isolation, which MySQL calls transaction_isolation.
+const readUncommitted = "READ-UNCOMMITTED"
+
+// check refuses what the protocol can't be kept with. Look-ups run at the level of
+// the session, and each that asks for committed rows gets them at every level but one.
 func (s server) check(v map[string]string) error {
 	least := [2]int{8, 0}
 	if s.mariadb {
@@ -82,6 +88,9 @@ func (s server) check(v map[string]string) error {
 	case v["autocommit"] != "ON":
 		return errors.New("mysql: the sessions don't autocommit, so that a look-up would begin a transaction and see an old state for as long as that lasts; " +
 			"leave autocommit at its default in the DSN and on the server")
+	case v["tx_isolation"] == readUncommitted || v["transaction_isolation"] == readUncommitted:
+		return errors.New("mysql: the sessions' isolation level is READ-UNCOMMITTED, at which a look-up could answer with a result that is never committed; " +
+			"leave tx_isolation (MariaDB) or transaction_isolation (MySQL) at its default in the DSN and on the server, or set it to READ-COMMITTED")
 	case v["log_bin"] == "ON" && v["binlog_format"] == "STATEMENT":
 		return errors.New("mysql: binlog_format is STATEMENT, which refuses writes at READ COMMITTED; set it to ROW or MIXED")
 	case s.galera && !s.mariadb:
@@ -116,8 +125,10 @@ func (s server) read(query string) string {
 
 // guarded is the status of a result, or NULL, which its column refuses, if the
 // transaction that holds the claim has been ended behind the driver's back: no
-// result is kept then. MariaDB knows that by itself, and MySQL has to look for the
-// claim, which takes the server as long as half of the INSERT.
+// result is kept then. MariaDB says whether a transaction is open. That is the one
+// with the claim, because a handler can't begin another: refuse lets no statement
+// through that does, and none at all after an error. MySQL has to look for the claim
+// itself, which takes the server as long as half of the INSERT.
 func (s server) guarded(e store.Entry) string {
 	if s.mariadb {
 		return render("IF(LAST_INSERT_ID("+nowMicros+") > 0 AND @@in_transaction, ?, NULL)", e.Result.Status)
