@@ -21,7 +21,9 @@ const (
 	errNotNull     = 1048
 	errDuplicate   = 1062
 	errNoSuchTable = 1146
+	errWrite       = 1026 // a file could not be written; at COMMIT it may be the binary log, in part
 	errDuringWrite = 1180 // an error during COMMIT itself
+	errNoLogging   = 1598 // the binary log failed, and the server may abort with the transaction prepared
 	errLockWait    = 1205
 	errDeadlock    = 1213
 	errNoWait      = 3572
@@ -40,7 +42,7 @@ var conflicts = []int{
 
 // outages say that the server is not there, or can't write.
 var outages = []int{
-	1021, 1026, 1030, 1114, // disk full, write errors, table full
+	1021, errWrite, 1030, 1114, // disk full, write errors, table full
 	1040, 1203, // too many connections
 	1044, 1045, 1049, // no access, no database
 	1047,             // Galera: the node is not part of the cluster now
@@ -53,7 +55,10 @@ var outages = []int{
 
 // unclear are answers to a message that ends in COMMIT which don't say whether it
 // was carried out.
-var unclear = []int{errDuringWrite, 1047, 1053, 1105, 1152, 1158, 1159, 1160, 1161, 1317, 1927, 1969, 3024, 4031}
+var unclear = []int{
+	errWrite, errDuringWrite, errNoLogging, // a restart commits what the binary log has
+	1047, 1053, 1105, 1152, 1158, 1159, 1160, 1161, 1317, 1927, 1969, 3024, 4031,
+}
 
 // number returns the server's error number of err, 0 if err is not the
 // server's. go-sql-driver's error type has it in a field and the library doesn't link the driver.

@@ -173,13 +173,20 @@ func (s *session) commit(statements ...string) (a answers, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), commitPatience)
 	defer cancel()
 	a, err = s.run(ctx, append(slices.Clip(statements), "COMMIT")...)
-	if err = committed(err); err == nil {
+	refusal := committed(err)
+	switch {
+	case refusal == nil:
 		s.open = false
-	}
-	if errors.Is(err, store.ErrCommitUnknown) {
+	case errors.Is(refusal, store.ErrCommitUnknown):
 		s.lost = true
+	case !s.lost && !claimMayBeLost(err):
+		// A server that says no and then nothing more may have stopped over it, and
+		// commit when it is started again.
+		if s.rollback(); s.lost {
+			refusal = fmt.Errorf("%w: the connection was gone after it was refused: %w", store.ErrCommitUnknown, err)
+		}
 	}
-	return a, err
+	return a, refusal
 }
 
 // write runs statements of the driver's own as one transaction.
