@@ -157,6 +157,10 @@ func (s *session) lostClaim(ctx context.Context, i reprise.Intent, err error) (s
 		return e, nil
 	case gone && n == errDuplicate:
 		return store.Entry{}, errForgotten
+	case gone:
+		// Who holds a record that is past its tombstone is deleting it, table by table. A
+		// dirty read can't tell what is left of it from a claim in flight.
+		return store.Entry{}, store.ErrBusy
 	case n == errDuplicate:
 		return store.Entry{}, fmt.Errorf("%w: the record that was in the way is gone", store.ErrConflict)
 	}
@@ -176,6 +180,7 @@ func (s *session) inFlight(ctx context.Context, i reprise.Intent) (store.Entry, 
 	}, "SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED",
 		render("SELECT "+headColumns+entryTables+"WHERE l.id = ?", id[:]))
 	if err != nil {
+		s.lost = true // the level is for one statement, and it is not certain that it was that one
 		return store.Entry{}, classify(err)
 	}
 	if record.Own(e.Intent, i) != nil || e.Intent.Fingerprint == i.Fingerprint || e.State != reprise.StateInProgress {
