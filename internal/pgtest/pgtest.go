@@ -177,7 +177,7 @@ func (o *observer) effects(orders int) {
 		"references with an order": "SELECT count(DISTINCT ref) FROM orders",
 		"orders":                   "SELECT count(*) FROM orders",
 		"events":                   "SELECT count(*) FROM reprise_outbox",
-		"records in the ledger":    "SELECT count(*) FROM reprise_ledger",
+		"records in the ledger":    "SELECT count(*) FROM reprise_ledger WHERE completed_at IS NOT NULL",
 	} {
 		if n := o.number(query); n != orders {
 			o.t.Errorf("%d %s, want %d", n, what, orders)

@@ -33,6 +33,7 @@ type Proxy struct {
 type Link struct {
 	client, server net.Conn
 	mute           chan struct{} // closed: answers are dropped
+	over           chan struct{} // closed: the server's session has ended
 }
 
 // StartProxy returns a proxy in front of the server of dsn, and the URL through it.
@@ -110,7 +111,7 @@ func (p *Proxy) accept() {
 			_ = client.Close()
 			continue
 		}
-		l := &Link{client: client, server: server, mute: make(chan struct{})}
+		l := &Link{client: client, server: server, mute: make(chan struct{}), over: make(chan struct{})}
 		p.mu.Lock()
 		p.open = append(p.open, l)
 		p.mu.Unlock()
@@ -121,6 +122,7 @@ func (p *Proxy) accept() {
 
 // answers copies what the server says until the link is muted or broken.
 func (p *Proxy) answers(l *Link) {
+	defer close(l.over)
 	b := make([]byte, 64<<10)
 	for {
 		n, err := l.server.Read(b)
@@ -218,6 +220,9 @@ func (l *Link) Finish(message []byte) {
 	terminate := []byte{'X', 0, 0, 0, 4}
 	_, _ = l.server.Write(append(message, terminate...))
 }
+
+// Over is closed when the server's session has ended.
+func (l *Link) Over() <-chan struct{} { return l.over }
 
 // Abort breaks the server's side of a link.
 func (l *Link) Abort() { _ = l.server.Close() }

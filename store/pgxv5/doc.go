@@ -26,9 +26,8 @@
 // A handler that only writes puts its statements into a batch and calls Queue;
 // then everything takes one round trip, in which the record comes first and claims
 // the intent. Such a handler is never told that there is a record: it has returned
-// by then. A message that a proxy holds back after its connection is gone can still
-// arrive when Resolve has said that there is nothing; the unique index then lets it
-// in only if nothing else was made of the intent.
+// by then. What a proxy still holds back when Resolve has found nothing comes too
+// late: Resolve has written that down, for a day.
 //
 // # The sessions of the pool
 //

@@ -96,7 +96,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, o *Options) (*Driver, error) {
 	if _, _, err := hollow(ctx, pool.Config().ConnConfig); err != nil {
 		return nil, err // rather than in a handler
 	}
-	d.core = pg.New(d, pg.Options{DeliveredRetention: options.DeliveredRetention, DurableReplay: options.DurableReplay})
+	d.core = pg.New(d, pg.Options{DeliveredRetention: options.DeliveredRetention, DurableReplay: options.DurableReplay, Voids: true})
 	if err := d.Read(ctx, func(conn pg.Conn) error { return pg.CheckServer(ctx, conn) }); err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/reprise-go/reprise"
+	"github.com/reprise-go/reprise/internal/pgtest"
 	"github.com/reprise-go/reprise/store"
 	"github.com/reprise-go/reprise/store/pgxv5"
 )
@@ -122,6 +123,57 @@ func TestOneMessageClaims(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestOneMessageComesTooLate holds the message back until its client has asked what
+// became of it: what was told then stays true.
+func TestOneMessageComesTooLate(t *testing.T) {
+	t.Parallel()
+	s := openShop(t, nil)
+	p, through := pgtest.StartProxy(t, s.dsn)
+	d, stop := openDriver(t, through, nil)
+	t.Cleanup(stop)
+	ordering := func(c store.Claim) (executed bool, err error) {
+		_, executed, err = d.Execute(t.Context(), c, func(ctx context.Context, tx pgx.Tx) (store.Completion, error) {
+			return done(), queued(insertOrder, string(c.Intent.Key)+" "+string(reprise.NewKey()), 1)(ctx, tx)
+		})
+		return executed, err
+	}
+	if executed, err := ordering(claimOf("first")); err != nil || !executed { // Statements are prepared.
+		t.Fatalf("executed %t, error %v", executed, err)
+	}
+	var late *pgtest.Link
+	var message []byte
+	fired := p.Arm("VALUES ($1, $2)", func(l *pgtest.Link, m []byte) {
+		late, message = l, m
+		l.Leave()
+	})
+	mine := claimOf("late")
+	if executed, err := ordering(mine); executed || !errors.Is(err, store.ErrCommitUnknown) {
+		t.Fatalf("executed %t, error %v; want ErrCommitUnknown", executed, err)
+	}
+	fired()
+	if e, err := s.d.Resolve(t.Context(), mine.Intent); !errors.Is(err, store.ErrNotFound) {
+		t.Fatalf("state %q, error %v; want ErrNotFound", e.State, err)
+	}
+	late.Finish(message)
+	<-late.Over()
+	s.wantOrders("late %", 0)
+	if e, err := s.d.Find(t.Context(), mine.Intent); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("a record was made too late: state %q, error %v", e.State, err)
+	}
+	if n, err := s.d.Purge(t.Context(), 10); err != nil || n != 0 {
+		t.Errorf("a purge changed %d, error %v", n, err)
+	}
+	// The intent is free, for once, and without the proxy too.
+	for n := range 3 {
+		_, executed, err := s.execute("late", queued(insertOrder, "late again", 1))
+		if err != nil || executed != (n == 0) {
+			t.Errorf("attempt %d: executed %t, error %v", n, executed, err)
+		}
+	}
+	s.wantOrders("late %", 1)
+	s.wantOrders("%", 2)
 }
 
 // TestArgumentsThatCantBeSent are a mistake of the handler, which nothing is done

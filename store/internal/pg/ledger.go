@@ -94,6 +94,23 @@ func (c *Core) barrier(ctx context.Context, conn Conn) error {
 	return err
 }
 
+// voidSQL keeps a message that the server has not read yet from making a record: it
+// meets a tombstone that is over, which nobody else sees, and which the next attempt
+// at the intent forgets as it makes its own record. It stays for longer than anything
+// between a client and its server holds back what it was given.
+const voidSQL = `INSERT INTO reprise_ledger (claimed_at, tombstone_until, due_at, id, token, state, fingerprint, caller, operation, key)
+SELECT at, at, at + interval '1 day', $1::uuid, $2::uuid, 'tombstone', $3::bytea, $4::text, $5::text, $6::text
+FROM (SELECT clock_timestamp() AS at OFFSET 0) AS now
+ON CONFLICT ON CONSTRAINT reprise_ledger_id DO UPDATE SET due_at = excluded.due_at`
+
+// void runs voidSQL, behind the lock of the intent.
+func void(ctx context.Context, conn Conn, i reprise.Intent) error {
+	token := store.NewToken()
+	_, err := conn.Exec(ctx, voidSQL, hexID(i.ID()), hex.EncodeToString(token[:]), i.Fingerprint[:],
+		string(i.Caller), string(i.Operation), string(i.Key))
+	return err
+}
+
 // Resolve implements store.Ledger. It needs a transaction that may write, which a
 // standby does not give: there a record may be missing that is not lost. The same
 // goes for a primary that was replaced and does not know; only a barrier tells.
@@ -106,7 +123,13 @@ func (c *Core) Resolve(ctx context.Context, i reprise.Intent) (e store.Entry, er
 		// This is a statement of its own, so it sees what the lock waited for.
 		e, err = Lookup(ctx, conn, i)
 		missing = err == store.ErrNotFound //nolint:errorlint // Lookup returns it as it is
-		if err != nil && !missing {
+		if missing {
+			err = nil
+			if c.options.Voids {
+				err = void(ctx, conn, i)
+			}
+		}
+		if err != nil {
 			return err
 		}
 		return c.barrier(ctx, conn)

@@ -53,6 +53,9 @@ type Options struct {
 	// DurableReplay makes every answer from a record wait until that record is as
 	// durable as a new commit would be.
 	DurableReplay bool
+	// Voids makes Resolve write down that there is no record, for a driver that
+	// claims an intent and commits it in one message: that may still be on its way.
+	Voids bool
 }
 
 // Core does all of a driver that is not its hot path. Drivers embed it. Safe for
