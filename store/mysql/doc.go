@@ -36,7 +36,7 @@
 // costs more than it seems: claims of the same moment are neighbours, the page
 // overflows and is split, and everybody waits for it. The claim and the result are
 // one row in the other stores. Here they were, and the transaction took 1.6 times the
-// server's time and 1.7 times the log.
+// server's time and 1.7 times the log (docs/adr/0009).
 //
 // # Durability
 //
