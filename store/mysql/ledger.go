@@ -120,7 +120,7 @@ func (s *session) store(e *store.Entry, c store.Completion) ([]string, error) {
 
 // executed is the record of an execution whose transaction was committed.
 func (s *session) executed(e store.Entry, c store.Completion) (store.Entry, bool, error) {
-	e.CompletedAt = record.Time(s.ended.last(s.claimed))
+	e.CompletedAt = record.Time(s.ended.last(0))
 	e.ClaimedAt = e.CompletedAt
 	body, tombstone := record.Lifetimes(c)
 	e.ExpiresAt, e.TombstoneUntil = later(e.CompletedAt, body), later(e.CompletedAt, tombstone)

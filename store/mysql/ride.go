@@ -17,7 +17,8 @@ import (
 type work = func(ctx context.Context, tx *sql.Tx) (store.Completion, error)
 
 // rider is an attempt whose claim rides with the first statement of its work,
-// which saves a round trip, or with COMMIT if the work has none.
+// which saves a round trip. If the work has none, the claim goes out by itself: with
+// COMMIT it could still be on its way when Resolve has found nothing.
 type rider struct {
 	claim store.Claim
 	// held says that the claim succeeded. Otherwise failed is what the message
@@ -59,30 +60,25 @@ func (s *session) ride(ctx context.Context, c store.Claim, do work) (e store.Ent
 			if r.failed != nil {
 				return nil, r.failed // work has hidden it
 			}
-			statements, err := s.store(&e, done)
 			if !tx.Rode() {
-				statements = append(slices.Clip(claim), statements...)
-				s.claimed = len(claim)
+				_, err := s.run(ctx, claim...)
+				if r.answered(err); err != nil {
+					return nil, err
+				}
 			}
-			return statements, err
+			return s.store(&e, done)
 		})
 	if err != nil && !r.held {
-		return e, false, s.unclaimed(ctx, tx, r, err)
+		return e, false, s.unclaimed(ctx, r, err)
 	}
 	if err != nil {
 		return e, false, err
-	}
-	if !r.held {
-		r.answered(nil)
 	}
 	return s.executed(e, done)
 }
 
 // unclaimed sorts out what an attempt without a claim has died of.
-func (s *session) unclaimed(ctx context.Context, tx *sqltx.Tx, r *rider, err error) error {
-	if r.failed == nil && !tx.Rode() && s.ending {
-		r.failed = err // it rode with COMMIT
-	}
+func (s *session) unclaimed(ctx context.Context, r *rider, err error) error {
 	switch {
 	case errors.Is(err, store.ErrCommitUnknown):
 		return err

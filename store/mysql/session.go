@@ -42,8 +42,6 @@ type session struct {
 
 	first, last  []string // the statements that begin and end a lent transaction
 	begun, ended answers  // what they were answered
-	claimed      int      // how many of the last ones are the claim
-	ending       bool     // the last ones have been sent
 
 	tx       *sqltx.Tx
 	mu       sync.Mutex
@@ -230,7 +228,6 @@ func (s *session) start() (err error) {
 // finish is its end: the driver's last writes, the messages, and COMMIT.
 func (s *session) finish() (err error) {
 	failpoint.Hit("mysql/before-commit")
-	s.ending = true
 	s.ended, err = s.commit(s.last...)
 	return err
 }
