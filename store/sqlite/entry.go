@@ -10,9 +10,15 @@ import (
 	"github.com/reprise-go/reprise/store/internal/record"
 )
 
-// entryColumns are in the order of record.Columns.
-const entryColumns = "id, caller, operation, key, fingerprint, state, token, status, headers, body, reference, " +
-	"input, epoch, drives, lease_until, claimed_at, completed_at, expires_at, tombstone_until"
+// entryColumns are in the order of record.Columns, and headColumns are the same
+// without what may be large.
+const (
+	entryColumns = entryHead + "headers, body, reference, input, " + entryTail
+	headColumns  = entryHead + "NULL, NULL, reference, NULL, " + entryTail
+
+	entryHead = "id, caller, operation, key, fingerprint, state, token, status, "
+	entryTail = "epoch, drives, lease_until, claimed_at, completed_at, expires_at, tombstone_until"
+)
 
 func text(v driver.Value) string {
 	c := record.Read([]driver.Value{v})

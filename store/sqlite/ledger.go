@@ -255,9 +255,7 @@ func (d *Driver) Entries(ctx context.Context, f store.EntryFilter) ([]store.Entr
 	if limit < 1 || limit > 1000 {
 		return nil, fmt.Errorf("sqlite: EntryFilter.Limit is %d; it is 1 to 1000", f.Limit)
 	}
-	query := "SELECT id, caller, operation, key, fingerprint, state, token, status, NULL, NULL, reference, " +
-		"NULL, epoch, lease_until, drives, claimed_at, completed_at, expires_at, tombstone_until " +
-		"FROM reprise_ledger WHERE id > ? AND NOT (state IN ('completed', 'tombstone') AND tombstone_until <= ?)"
+	query := "SELECT " + headColumns + " FROM reprise_ledger WHERE id > ? AND NOT (state IN ('completed', 'tombstone') AND tombstone_until <= ?)"
 	at := now()
 	args := []any{f.After[:], at.UnixMicro()}
 	switch f.State {

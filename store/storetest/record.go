@@ -245,6 +245,11 @@ func (f *fixture[TTx]) wantEntries(want map[reprise.IntentID]reprise.State, filt
 			if len(e.Result.Body)+len(e.Input)+len(e.Result.Header) != 0 {
 				f.Errorf("entries %+v: %q carries its content", filter, e.Intent.Key)
 			}
+			if filter.Limit == 0 {
+				whole := f.mustFind(f.d, e.Intent)
+				whole.Input, whole.Result.Header, whole.Result.Body = nil, nil, nil
+				f.wantSame("a listed record", whole, e)
+			}
 		}
 		if len(page) < limit {
 			break

@@ -11,9 +11,15 @@ import (
 	"github.com/reprise-go/reprise/store/internal/record"
 )
 
-// entryColumns are the columns that ScanEntry reads, the time of reading last.
-const entryColumns = "uuid_send(id), caller, operation, key, fingerprint, state::text, uuid_send(token), coalesce(status, 0), headers, body, " +
-	"reference, input, coalesce(epoch, 0), lease_until, coalesce(drives, 0), claimed_at, completed_at, expires_at, tombstone_until, clock_timestamp()"
+// entryColumns are the columns that scanEntry reads, the time of reading last, and
+// headColumns are the same without what may be large.
+const (
+	entryColumns = entryHead + "headers, body, reference, input, " + entryTail
+	headColumns  = entryHead + "NULL::text, NULL::bytea, reference, NULL::bytea, " + entryTail
+
+	entryHead = "uuid_send(id), caller, operation, key, fingerprint, state::text, uuid_send(token), coalesce(status, 0), "
+	entryTail = "coalesce(epoch, 0), lease_until, coalesce(drives, 0), claimed_at, completed_at, expires_at, tombstone_until, clock_timestamp()"
+)
 
 // entry is a row of the ledger on its way.
 type entry struct {

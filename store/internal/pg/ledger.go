@@ -149,9 +149,7 @@ func (c *Core) Entries(ctx context.Context, f store.EntryFilter) (entries []stor
 	if limit < 1 || limit > 1000 {
 		return nil, fmt.Errorf("postgres: EntryFilter.Limit is %d; it is 1 to 1000", f.Limit)
 	}
-	query := "SELECT uuid_send(id), caller, operation, key, fingerprint, state::text, uuid_send(token), coalesce(status, 0), NULL::text, NULL::bytea, " +
-		"reference, NULL::bytea, coalesce(epoch, 0), lease_until, coalesce(drives, 0), claimed_at, completed_at, expires_at, tombstone_until, " +
-		"statement_timestamp() FROM reprise_ledger WHERE id > $1::uuid AND (tombstone_until > statement_timestamp()) IS NOT FALSE"
+	query := "SELECT " + headColumns + " FROM reprise_ledger WHERE id > $1::uuid AND (tombstone_until > statement_timestamp()) IS NOT FALSE"
 	args := []any{hexID(f.After), int64(limit)}
 	switch f.State {
 	case "":
