@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -57,7 +59,7 @@ func fillSQLiteRows(ctx context.Context, db *sql.DB, now time.Time, from, to, ro
 	for n := from; n <= to; n++ {
 		at := now.Add(-time.Duration(rows-n) * 30 * time.Millisecond).UnixMicro()
 		h := sha256.Sum256(binary.BigEndian.AppendUint64(nil, uint64(n)))
-		id := append(binary.BigEndian.AppendUint64(nil, uint64(at/1000)<<16)[:6], h[:10]...)
+		id := slices.Concat(binary.BigEndian.AppendUint64(nil, uint64(at/1000)<<16)[:6], h[:10])
 		ref := fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 		state, expires, until := "completed", at+long, at+long
 		var headers, body any = `{"Content-Type":["application/json"],"Location":["/orders/` + ref + `"]}`,
@@ -119,7 +121,7 @@ func sqliteStorage(ctx context.Context, r *report, path string, rows int) (err e
 	}
 	defer func() { err = errors.Join(err, found.Close()) }()
 	var whole int64
-	detail := fmt.Sprintf("%d keys with bodies of about 220 B, a tenth of them tombstones", rows)
+	detail := []string{fmt.Sprintf("%d keys with bodies of about 220 B, a tenth of them tombstones", rows)}
 	for found.Next() {
 		var name string
 		var size int64
@@ -127,11 +129,11 @@ func sqliteStorage(ctx context.Context, r *report, path string, rows int) (err e
 			return err
 		}
 		whole += size
-		detail += fmt.Sprintf(", %s %d", name, size/int64(rows))
+		detail = append(detail, fmt.Sprintf("%s %d", name, size/int64(rows)))
 	}
 	if err := found.Err(); err != nil {
 		return err
 	}
-	r.add(row{Bench: "growth", Row: "sqlite: storage of one key, bytes", Ratio: float64(whole) / float64(rows), Runs: 1, Detail: detail})
+	r.add(row{Bench: "growth", Row: "sqlite: storage of one key, bytes", Ratio: float64(whole) / float64(rows), Runs: 1, Detail: strings.Join(detail, ", ")})
 	return nil
 }

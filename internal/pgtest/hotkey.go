@@ -38,6 +38,8 @@ func hotKey[TTx any](t *testing.T, h Harness[TTx], processes int) {
 	}
 
 	held, release := make(chan struct{}), make(chan struct{})
+	free := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(free) // a test that has failed must not wait for ever
 	var runs, calling, answered atomic.Int64
 	slow := func(context.Context, TTx) error {
 		if runs.Add(1) == 1 {
@@ -84,7 +86,7 @@ func hotKey[TTx any](t *testing.T, h Harness[TTx], processes int) {
 	}
 	see.effects(others)
 
-	close(release)
+	free()
 	wait.Wait()
 	executed := 0
 	for _, a := range answers {

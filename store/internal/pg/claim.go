@@ -149,7 +149,7 @@ func (c Claim) Inline(sql string) string { return inline(sql, c.literals()...) }
 func (c Claim) literals() [][]byte {
 	return [][]byte{
 		quoteUUID(nil, c.ID), quoteInt(nil, c.Lock), quoteInt(nil, int64(c.Content[0])), quoteInt(nil, int64(c.Content[1])),
-		quoteText(nil, hex.EncodeToString(c.Token[:])),
+		quoteText(hex.EncodeToString(c.Token[:])),
 	}
 }
 

@@ -19,8 +19,8 @@ import (
 // quoteText writes a text. Every byte that is not printable ASCII, and the two
 // that end or escape, becomes a hexadecimal escape, which is a byte of the
 // server's encoding: UTF8, as New makes sure.
-func quoteText(b []byte, s string) []byte {
-	b = append(b, "E'"...)
+func quoteText(s string) []byte {
+	b := append(make([]byte, 0, len(s)+3), "E'"...)
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '\'' || c == '\\' {
 			b = append(b, '\\', 'x', "0123456789abcdef"[c>>4], "0123456789abcdef"[c&15])

@@ -130,11 +130,11 @@ func messageLiterals(m reprise.Message) ([][]byte, error) {
 	}
 	last := []byte("NULL")
 	if header != "" {
-		last = quoteText(nil, header)
+		last = quoteText(header)
 	}
 	return [][]byte{
-		quoteText(nil, m.ID), quoteText(nil, m.Source), quoteText(nil, m.Type), quoteText(nil, m.Subject), quoteTime(nil, m.Time),
-		quoteText(nil, m.ContentType), quoteBytes(nil, payload(m)), last,
+		quoteText(m.ID), quoteText(m.Source), quoteText(m.Type), quoteText(m.Subject), quoteTime(nil, m.Time),
+		quoteText(m.ContentType), quoteBytes(nil, payload(m)), last,
 	}, nil
 }
 
