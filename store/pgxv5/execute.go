@@ -26,21 +26,25 @@ const tries = 3
 // then skips what follows in the pipeline. The number that is no time is in the
 // error.
 const (
-	claimHead   = "SELECT CASE verdict WHEN 1 THEN now() ELSE ('" + claimMark + "' || verdict)::timestamptz END FROM (SELECT "
-	claimMark   = "reprise claim "
-	claimTail   = " AS verdict) AS claim"
-	verdictSQL  = "SELECT " + pg.ClaimCase
+	claimHead  = "SELECT CASE verdict WHEN 1 THEN now() ELSE ('" + claimMark + "' || verdict)::timestamptz END FROM (SELECT "
+	claimMark  = "reprise claim "
+	claimTail  = " AS verdict) AS claim"
+	verdictSQL = "SELECT " + pg.ClaimCase
+
+	claimSQL        = claimHead + pg.ClaimFirst + claimTail
+	claimWatchedSQL = claimHead + pg.ClaimFirstWatched + claimTail
+
 	invalidTime = "22007"
 )
 
 // claim is the statement that claims c for t.
 func (t *tx) claiming(c store.Claim) held {
-	claim, first := pg.NewClaim(c), pg.ClaimFirst
+	claim, sql := pg.NewClaim(c), claimSQL
 	if !watched(t.front.conn) {
-		first = pg.ClaimFirstWatched
+		sql = claimWatchedSQL
 	}
 	return held{
-		sql: claimHead + first + claimTail, args: claim.FirstArgs(), text: claimHead + claim.Inline(first) + claimTail, claims: true,
+		sql: sql, args: claim.FirstArgs(), text: func() string { return claim.Inline(sql) }, claims: true,
 		read: func(r pgx.BatchResults) error {
 			return scan(r, func(scan pg.Scan) error { return scan(&t.began) })
 		},
@@ -131,7 +135,7 @@ func (a *attempt) run(ctx context.Context) (again bool, err error) {
 		if t.claim == 0 || t.claim == pg.Claimed {
 			err := a.execute(ctx, t, claim)
 			if !t.refused() {
-				again = err != nil && (t.stale(ctx) || errors.Is(err, errGone))
+				again = err != nil && (t.stale(ctx) || errors.Is(err, pg.ErrGone))
 				return err
 			}
 		}
@@ -226,7 +230,7 @@ func (a *attempt) answer(ctx context.Context, t *tx) (again bool, err error) {
 	if t.claim == pg.Recorded {
 		a.entry, err = pg.Lookup(ctx, plain{conn}, a.c.Intent)
 		err = a.gone(reached(ctx, conn, pg.Classify(err)))
-		return errors.Is(err, errGone), err
+		return errors.Is(err, pg.ErrGone), err
 	}
 	// A closer look. What it locks it lets go of at once.
 	var verdict int64
@@ -248,10 +252,8 @@ func (a *attempt) gone(err error) error {
 		return err
 	}
 	a.forgets = true
-	return errGone
+	return pg.ErrGone
 }
-
-var errGone = fmt.Errorf("%w: the record that was in the way is gone", store.ErrConflict)
 
 // forget claims an intent by itself, and deletes a record past its tombstone.
 func (a *attempt) forget(ctx context.Context, t *tx) error {

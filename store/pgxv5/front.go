@@ -25,11 +25,13 @@ type front struct {
 type held struct {
 	sql  string
 	args []any
-	// text is the same with its arguments in it, for the simple protocol; empty if
+	// text returns the same with its arguments in it, for the simple protocol; nil if
 	// there is no such form.
-	text string
+	text func() string
 	// begins and claims say that it is the BEGIN or the claim of the transaction.
 	begins, claims bool
+	// rows says that it only reads or writes rows.
+	rows bool
 	// read, if not nil, reads the answer in a pipeline.
 	read func(pgx.BatchResults) error
 	// ended, if not nil, is told how the statement ended, and returns what that means.
@@ -44,18 +46,25 @@ func (h held) answer(r pgx.BatchResults) error {
 	return err
 }
 
+// bare is a statement without arguments.
+func bare(sql string) held { return held{sql: sql, text: func() string { return sql }} }
+
 // begin is the statement that begins a transaction.
-func begin(sql string) held { return held{sql: sql, text: sql, begins: true} }
+func begin(sql string) held {
+	h := bare(sql)
+	h.begins = true
+	return h
+}
 
 // text is everything that is held back, for the simple protocol, if it has that
 // form.
 func (f *front) text() (text string, ok bool) {
 	var b strings.Builder
 	for _, h := range f.held {
-		if h.text == "" {
+		if h.text == nil {
 			return "", false
 		}
-		b.WriteString(h.text)
+		b.WriteString(h.text())
 		b.WriteString(";\n")
 	}
 	return b.String(), true

@@ -186,7 +186,7 @@ func (t *tx) alone() bool { return t.unbegun() && t.d.options.Isolation == "" &&
 // procedure could then end the transaction.
 func (t *tx) implicit() bool {
 	for _, h := range t.front.held {
-		if !h.begins && h.ended == nil && !pg.OnlyRows(h.sql) {
+		if !h.begins && !h.claims && !h.rows {
 			return false
 		}
 	}

@@ -36,7 +36,7 @@ func (t *tx) Begin(ctx context.Context) (pgx.Tx, error) {
 	t.names++
 	s := &savepoint{t: t, name: "reprise_" + strconv.Itoa(t.names), depth: t.depths}
 	t.depths++
-	t.front.held = append(t.front.held, held{sql: "savepoint " + s.name, text: "savepoint " + s.name})
+	t.front.held = append(t.front.held, bare("savepoint "+s.name))
 	return s, t.leave(nil)
 }
 

@@ -194,11 +194,12 @@ func Queue(ctx context.Context, lent pgx.Tx, b *pgx.Batch) error {
 			err = errors.New("pgxv5: a query with a callback can't be queued; use SendBatch")
 			break
 		}
-		if !pg.Single(q.SQL) {
+		rows := pg.OnlyRows(q.SQL)
+		if !rows && !pg.Single(q.SQL) {
 			err = fmt.Errorf("pgxv5: %.100q is not one statement; queue each by itself", q.SQL)
 			break
 		}
-		t.front.held = append(t.front.held, held{sql: q.SQL, args: q.Arguments})
+		t.front.held = append(t.front.held, held{sql: q.SQL, args: q.Arguments, rows: rows})
 	}
 	return t.leave(err)
 }

@@ -29,16 +29,13 @@ func (d *Driver) Execute(ctx context.Context, c store.Claim,
 		}
 	}
 	a := attempt{d: d, c: c, claim: pg.NewClaim(c), work: work}
-	err = a.quick(ctx)
-	if a.closer {
-		err = a.run(ctx, d.begin+"; "+a.claim.CloserText())
-	}
+	err = a.execute(ctx)
 	switch {
 	case a.taken:
 		// The unique index had the last word; what it has seen is committed.
 		a.entry, err = d.Find(ctx, c.Intent)
 		if errors.Is(err, store.ErrNotFound) {
-			err = fmt.Errorf("%w: the record that was in the way is gone", store.ErrConflict)
+			err = pg.ErrGone
 		}
 	case err == nil && !a.executed && a.entry.State != reprise.StateInProgress:
 		err = pg.Settled(ctx, d.core, a.entry)
@@ -58,25 +55,37 @@ type attempt struct {
 
 	entry           store.Entry
 	executed, taken bool
-	// closer asks for a closer look than the quick claim's.
-	closer bool
+	// begun says that the first message was answered, and closer asks for a closer
+	// look than the quick claim's.
+	begun, closer bool
 }
 
-// quick claims by a prepared statement. Behind a pooler each transaction may meet
+// execute claims by a prepared statement. Behind a pooler each transaction may meet
 // another session, so the second message prepares it before; and where that was
-// done by somebody else, the claim is made without.
-func (a *attempt) quick(ctx context.Context) error {
-	begin := a.d.begin + "; "
-	return a.run(ctx, begin+a.claim.QuickText(), begin+pg.PrepareText+"; "+a.claim.QuickText(), begin+a.claim.CloserText())
+// done by somebody else, the claim is made without. The handler has been called at
+// most once by then.
+func (a *attempt) execute(ctx context.Context) error {
+	begin, quick := a.d.begin+"; ", a.claim.QuickText()
+	err := a.run(ctx, begin+quick, true)
+	if a.unprepared(err) {
+		err = a.run(ctx, begin+pg.PrepareText+"; "+quick, true)
+	}
+	if a.unprepared(err) || a.closer {
+		err = a.run(ctx, begin+a.claim.CloserText(), false)
+	}
+	return err
 }
 
-// run makes one transaction, whose first message is the first of those that the
-// session is prepared for.
-func (a *attempt) run(ctx context.Context, first ...string) error {
+// unprepared says that the session is not as the first message needs it. A handler's
+// statement may fail in the same way, which says nothing of that.
+func (a *attempt) unprepared(err error) bool { return !a.begun && pg.Unprepared(err) }
+
+// run makes one transaction. prepared says that its first message needs a session
+// that is, and claims quickly.
+func (a *attempt) run(ctx context.Context, first string, prepared bool) error {
 	a.closer = false
-	return a.d.within(ctx, func(l *loan) (err error) {
-		quick := len(first) > 1 && l.tried < len(first)-1
-		l.prepared = quick
+	return a.d.within(ctx, first, func(l *loan) (err error) {
+		a.begun, l.prepared = true, prepared
 		switch verdict := pg.Verdict(l.rows); verdict {
 		case pg.Claimed, pg.Forgotten:
 			a.entry, a.taken, err = a.d.execute(ctx, l, a.c, verdict == pg.Forgotten, a.work)
@@ -85,17 +94,17 @@ func (a *attempt) run(ctx context.Context, first ...string) error {
 		case pg.Recorded:
 			a.entry, err = pg.Lookup(ctx, l.conn, a.c.Intent)
 			// It may be past its tombstone, which a quick claim does not see.
-			a.closer = quick && errors.Is(err, store.ErrNotFound)
+			a.closer = prepared && errors.Is(err, store.ErrNotFound)
 		case pg.OtherContent:
 			a.entry = pg.InFlight(a.c)
 		case pg.Busy:
-			err, a.closer = store.ErrBusy, quick
+			err, a.closer = store.ErrBusy, prepared
 		default:
 			err = fmt.Errorf("postgres: the claim answered %d", verdict)
 		}
 		l.clean = l.rollback(ctx) == nil
 		return pg.Classify(err)
-	}, first...)
+	})
 }
 
 // execute does the work of a claim. taken reports that another attempt at the
@@ -137,7 +146,7 @@ func (d *Driver) Phase(ctx context.Context, o store.Ownership, lease time.Durati
 	work func(ctx context.Context, tx *sql.Tx) (store.PhaseWrites, error),
 ) error {
 	token := store.NewToken()
-	return d.within(ctx, func(l *loan) error {
+	return d.within(ctx, d.begin+"; "+pg.TokenText(token)+"; "+pg.FenceText(o, lease), func(l *loan) error {
 		if l.rows == 0 {
 			l.clean = l.rollback(ctx) == nil
 			return store.ErrLeaseLost
@@ -151,5 +160,5 @@ func (d *Driver) Phase(ctx context.Context, o store.Ownership, lease time.Durati
 			func(ctx context.Context) error {
 				return pg.Left(pg.WritePhase(ctx, l.conn, o, writes))
 			})
-	}, d.begin+"; "+pg.TokenText(token)+"; "+pg.FenceText(o, lease))
+	})
 }

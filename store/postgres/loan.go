@@ -21,7 +21,6 @@ type loan struct {
 	guard *sqltx.Conn
 	conn  pg.Conn
 	rows  int64 // the count of the first message
-	tried int   // how many other first messages were tried before
 	// prepared says that the session has the statements of pg.PrepareText.
 	prepared bool
 	clean    bool
@@ -32,30 +31,24 @@ type loan struct {
 // restarted. Nothing has happened before that.
 const tries = 3
 
-// within borrows a connection, sends a first message, and hands it to use. Of
-// several the next one is sent where the session is not prepared for one. The whole of it
+// within borrows a connection, sends first, and hands it to use. The whole of it
 // runs inside (*sql.Conn).Raw, so that database/sql never sees a statement that it
 // might run again, and closes the connection if use panics.
-func (d *Driver) within(ctx context.Context, use func(l *loan) error, first ...string) error {
+func (d *Driver) within(ctx context.Context, first string, use func(l *loan) error) error {
 	done, err := d.use()
 	if err != nil {
 		return err
 	}
 	defer done()
-	tried := 0
 	for n := 1; ; n++ {
 		again := false
 		err := d.borrow(ctx, func(l *loan) error {
-			l.tried = tried
-			res, err := l.guard.Text(ctx, first[tried])
+			res, err := l.guard.Text(ctx, first)
 			if err == nil {
 				l.rows, err = res.RowsAffected()
 			}
 			if err != nil {
 				again = n < tries && stale(err) && ctx.Err() == nil
-				if tried < len(first)-1 && pg.Unprepared(err) {
-					again, tried = true, tried+1
-				}
 				l.clean = pg.SQLState(err) != "" && l.rollback(ctx) == nil
 				return started(ctx, err)
 			}
@@ -170,13 +163,13 @@ func (p pool) Read(ctx context.Context, use func(pg.Conn) error) error {
 
 // Write implements pg.Pool.
 func (p pool) Write(ctx context.Context, use func(pg.Conn) error) error {
-	return p.d.within(ctx, func(l *loan) error {
+	return p.d.within(ctx, pg.BeginWrite, func(l *loan) error {
 		if err := use(l.conn); err != nil {
 			l.clean = l.rollback(ctx) == nil
 			return err
 		}
 		return l.commit(ctx, "COMMIT")
-	}, pg.BeginWrite)
+	})
 }
 
 // queryer is *sql.Conn and *sql.Tx.

@@ -111,13 +111,13 @@ func New(ctx context.Context, db *sql.DB, o *Options) (*Driver, error) {
 
 // probe asks the server whether it can be worked with.
 func (d *Driver) probe(ctx context.Context) error {
-	return d.within(ctx, func(l *loan) error {
+	return d.within(ctx, "SELECT 1; SELECT generate_series(1, 2)", func(l *loan) error {
 		if l.rows != 2 {
 			return errors.New("postgres: the client library does not say how many rows a statement had; use pgx")
 		}
 		l.clean = true
 		return pg.CheckServer(ctx, l.conn)
-	}, "SELECT 1; SELECT generate_series(1, 2)")
+	})
 }
 
 // Close waits for the requests that are being served and refuses all others with

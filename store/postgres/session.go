@@ -139,9 +139,9 @@ func (e *databaseError) Unwrap() []error { return []error{e.work, e.database} }
 // Transact implements store.Driver.
 func (d *Driver) Transact(ctx context.Context, work func(ctx context.Context, tx *sql.Tx) error) error {
 	token := store.NewToken()
-	return d.within(ctx, func(l *loan) error {
+	return d.within(ctx, d.begin+"; "+pg.TokenText(token), func(l *loan) error {
 		return d.lend(ctx, l, pg.CheckText(token)+"; ", work, nil)
-	}, d.begin+"; "+pg.TokenText(token))
+	})
 }
 
 // Enqueue implements store.Outbox. A *sql.Tx that is not the driver's belongs to

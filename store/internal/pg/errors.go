@@ -89,6 +89,9 @@ func lost(err error) bool {
 		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
 }
 
+// ErrGone is for an attempt that met a record which can't be found any more.
+var ErrGone = fmt.Errorf("%w: the record that was in the way is gone", store.ErrConflict)
+
 // Taken says whether err is the unique index of the ledger, which has the last
 // word: another attempt at the intent was committed in the meantime.
 func Taken(err error) bool {

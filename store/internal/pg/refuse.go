@@ -60,25 +60,23 @@ func refuse(head []string) error {
 
 // Single says whether a query is one statement.
 func Single(query string) bool {
-	for _, escapes := range []bool{false, true} {
-		n := 0
-		for range heads(query, escapes) {
-			n++
-		}
-		if n != 1 {
-			return false
-		}
-	}
-	return true
+	return single(query, func(string) bool { return true })
 }
 
 // OnlyRows says whether a query is one statement that reads or writes rows, and
 // so can't end a transaction, whether or not that was begun by BEGIN.
 func OnlyRows(query string) bool {
+	return single(query, func(word string) bool {
+		return slices.Contains([]string{"SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "VALUES", "WITH", "TABLE"}, word)
+	})
+}
+
+// single says whether a query is one statement, which begins with a word like that.
+func single(query string, like func(word string) bool) bool {
 	for _, escapes := range []bool{false, true} {
 		n := 0
 		for head := range heads(query, escapes) {
-			if n++; n > 1 || !slices.Contains([]string{"SELECT", "INSERT", "UPDATE", "DELETE", "MERGE", "VALUES", "WITH", "TABLE"}, head[0]) {
+			if n++; n > 1 || !like(head[0]) {
 				return false
 			}
 		}
